@@ -24,7 +24,7 @@ from bench.machine.environment import environment
 from bench.planning.planner import Planner
 from bench.store import RunStore, Store, files
 from bench.store.incoming import unpacked
-from bench.store.pack import SUFFIX, Packed, pack
+from bench.store.pack import RERUNS, SUFFIX, Packed, pack
 from bench.store.run import SHORT, find_run, weights_name
 from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
@@ -144,7 +144,6 @@ def _finals(run: RunStore) -> dict[tuple[str, ...], float]:
 
 
 CHEAPEST = "cheapest"
-RERUNS = ".rerun.json"  #: ends the name of the file beside a bundle that says what was rerun
 
 
 def submit(suite: str, store: Store, target: Path) -> tuple[Packed, BundleCheck]:

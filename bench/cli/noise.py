@@ -60,7 +60,6 @@ def show(
         ]
         page = pictures_page(f"Noise in {pairs.name}", [summary(pairs, manifest)], [(f"Shown: {len(places)}", items)])
         write_file("--html", html, page.encode())
-        echo(html)
 
 
 def audit(
@@ -88,7 +87,6 @@ def audit(
     if csv_file is not None:
         keys, captions = audited.pairs.keys, audited.pairs.captions
         write_csv(csv_file, [("key", "confidence", "caption"), *((keys[i], c, captions(i)[0]) for i, c in confidences)])
-        echo(csv_file)
     if html is not None:
         from bench.data.pairs import drawn
         from reports.pages.pictures import pictures_page
@@ -98,4 +96,3 @@ def audit(
         heading = f"The {len(items)} of least confidence, which are not all wrong"
         page = pictures_page(f"Pairs of {audited.pairs.name} that look wrong", audited.lines, [(heading, items)])
         write_file("--html", html, page.encode())
-        echo(html)

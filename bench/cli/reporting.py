@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from bench.cli.options import RESULTS, DataFolder, Results, SuiteName, store_at, suite_name, use_data, write_report
 from bench.console.text import echo
-
-if TYPE_CHECKING:
-    from bench.store import Store
-    from reports.results import Results as Read
 
 PAGE = 100  #: characters a line if the output is not a terminal
 
@@ -29,6 +25,8 @@ def report(
 
     Exit code 1 if a file of a run is damaged: the report says so in the place of its numbers.
     """
+    from bench.planning.plan_file import outline
+    from bench.suite.suite import load_suite
     from reports.build import refuse_widths
 
     use_data(data)
@@ -36,22 +34,13 @@ def report(
     widths = [width.strip() for width in figures.split(",")]
     refuse_widths(widths, "--figures")
     name = suite_name(suite, store)
-    built = write_report(name, store, _outline(suite, name, store), widths)
+    planned = store.plan(name) is not None
+    built = write_report(name, store, None if planned else outline(load_suite(suite, check_methods=False)), widths)
     echo(built.paths[0])
     folders = Counter(path.parent.name for path in built.paths if path.parent != built.paths[0].parent)
     echo(*(f"{count} files in {name}/ beside it" for name, count in folders.items()))
     if built.damaged:
         raise typer.Exit(1)
-
-
-def _outline(suite: str, name: str, store: Store) -> dict[str, Any] | None:
-    """Return what a suite declares if it has no plan; None if it has one."""
-    if store.plan(name) is not None:
-        return None
-    from bench.planning.plan_file import outline
-    from bench.suite.suite import load_suite
-
-    return outline(load_suite(suite, check_methods=False))
 
 
 def compare(
@@ -106,17 +95,11 @@ def agreement(
     """
     from reports.reference.agreement import agreement_text, ranking
     from reports.results import load
+    from reports.tables.footnotes import damaged_runs
 
     store = store_at(results)
     read = [load(suite_name(one, store), store) for one in (suite, other) if one]
     echo(*agreement_text(*map(ranking, read)).rstrip("\n").split("\n"))
-    _end_with_damaged(*read)
-
-
-def _end_with_damaged(*read: Read) -> None:
-    """Name the damaged files of these suites' runs; end with exit code 1 if there are any."""
-    from reports.tables.footnotes import damaged_runs
-
     damaged = [line for one in read for line in damaged_runs(one)]
     echo(*damaged, err=True)
     if damaged:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,8 +48,8 @@ def evaluate(
     load_plugins(plugin)
     use_data(data)
     import bench
-    from bench.cli.text import record_fields, record_table, write_csv
-    from bench.store import Busy
+    from bench.cli.text import record_table, write_csv
+    from bench.store import Busy, Record
 
     settings, root = bench.load_suite(suite, overrides or ()), store_at(results).root
     try:
@@ -59,8 +60,7 @@ def evaluate(
     counts = f"{evaluated.measured} measured, {evaluated.known} measured before"
     echo(*record_table(evaluated.records), f"tasks: {counts}; stored in {evaluated.out.folder}")
     if csv is not None:
-        write_csv(csv, record_fields(evaluated.records))
-        echo(csv)
+        write_csv(csv, [[field.name for field in fields(Record)], *map(astuple, evaluated.records)])
 
 
 def merge(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, fields
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.console.progress import duration
-from bench.console.text import columns, csv_text, joined
+from bench.console.text import columns, csv_text, echo, joined
 from bench.errors import UserError
 from bench.store import Damaged, Record, RunStore, files
 
@@ -70,18 +69,13 @@ def _readable(key: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and value > 9999 else str(value)
 
 
-def record_fields(records: Iterable[Record]) -> list[tuple[Any, ...]]:
-    """All fields of records, one row each, under a row with the names of the fields."""
-    return [tuple(field.name for field in fields(Record)), *map(astuple, records)]
-
-
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows, the heading first, to the file of `--csv`. Raises UserError if it cannot be written."""
+    """Write rows, the heading first, to the file of `--csv` as `write_file` does."""
     write_file("--csv", path, csv_text(rows).encode())
 
 
 def write_file(option: str, path: Path, content: bytes) -> None:
-    """Write the file that an option names. Raises UserError if it cannot be written, or is a pipe or a device.
+    """Write the file that an option names, and print its name. Raises UserError if it cannot be written.
 
     The folder has to be there: a mistyped one is a mistake, not a wish.
     """
@@ -93,6 +87,7 @@ def write_file(option: str, path: Path, content: bytes) -> None:
         files.write_bytes(Path(os.path.realpath(path)), content)  # what a link leads to, never the link: /dev/stdout
     except OSError as error:
         raise UserError(f"{option} {path}: cannot be written: {error.strerror}") from error
+    echo(path)
 
 
 def record_table(records: Sequence[Record]) -> list[str]:

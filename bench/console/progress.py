@@ -7,13 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import Protocol, Self, TextIO
 
 from bench.console.text import echo, visible
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
 
 PATIENCE = 5.0  #: seconds between plain lines of the same stage
 
@@ -76,9 +72,7 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Plain lines leave nothing to close."""
 
     def beside(self) -> Progress:
@@ -145,11 +139,6 @@ class Progress:
 class Bars(Progress):
     """Bars: one for the suite, and one per running run with its loss, samples per second and time left."""
 
-    _bars: RichProgress
-    _before: Any  #: what is done before the runs
-    _suite: Any
-    _run: Any
-
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__(stream)
         from rich.console import Console
@@ -164,6 +153,7 @@ class Bars(Progress):
             TextColumn("{task.fields[note]}", markup=False),
             console=Console(file=self._stream),
         )
+        # three bars: of what is done before the runs, of the suite, and of a run
         self._before = self._bars.add_task("", total=None, note="", visible=False)
         self._suite = self._bars.add_task("suite", total=None, note="", visible=False)
         self._run = self._bars.add_task("", total=None, note="", visible=False)
@@ -177,9 +167,7 @@ class Bars(Progress):
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._bars.update(self._before, visible=False)
         self._bars.stop()
 

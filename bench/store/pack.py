@@ -30,6 +30,7 @@ from bench.store.run import HASHES, METRICS, RENEW_PLAN, RunStore, Store
 
 SUFFIX = ".tar.xz"
 ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
+RERUNS = ".rerun.json"  #: ends the name of the file beside a bundle that says which of its runs was trained again
 FINISHED = ("done", "failed")  #: states of a run that does not go on; why it failed is a result as well
 _PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json")
 

@@ -80,22 +80,15 @@ def ranking(results: Results) -> Ranking:
     )
 
 
-def between(first: Ranking, second: Ranking) -> list[Agreement]:
-    """Compare two suites under every noise that both have and under which they share `FEWEST` methods."""
-    places = {place: label for label, place in second.noises.items()}
-    compared = (
-        agreement_of(noise, first.values[noise], second.values[places[place]])
-        for noise, place in first.noises.items()
-        if place in places
-    )
-    return [one for one in compared if one]
-
-
-def within(own: Ranking) -> list[Agreement]:
-    """Compare each two noises of a suite."""
-    pairs = combinations(own.values, 2)
-    compared = (agreement_of(f"{a}; {b}", own.values[a], own.values[b]) for a, b in pairs)
-    return [one for one in compared if one]
+def compared(first: Ranking, second: Ranking | None = None) -> list[Agreement]:
+    """Compare two suites under every noise that both have, or each two noises of one, where `agreement_of` can."""
+    if second:
+        labels = {place: label for label, place in second.noises.items()}
+        shared = [(noise, labels[place]) for noise, place in first.noises.items() if place in labels]
+        sides = [(noise, first.values[noise], second.values[label]) for noise, label in shared]
+    else:
+        sides = [(f"{a}; {b}", first.values[a], first.values[b]) for a, b in combinations(first.values, 2)]
+    return [one for side in sides if (one := agreement_of(*side))]
 
 
 def agreement_of(title: str, first: Values, second: Values) -> Agreement | None:
@@ -171,8 +164,7 @@ def agreement_page(main: Ranking, others: Sequence[Ranking]) -> str:
 
 
 def _section(first: Ranking, second: Ranking | None = None) -> str:
-    compared = between(first, second) if second else within(first)
-    if not compared:
+    if not (agreements := compared(first, second)):
         return ""
     title = f"{first.suite} and {second.suite}" if second else f"{first.suite}: its noises"
     about = f"{first.headline} and {second.headline}." if second else f"{first.headline}."
@@ -185,6 +177,6 @@ def _section(first: Ranking, second: Ranking | None = None) -> str:
             " and ".join(f"{value:.2f}" for value in one.reliability),
             *map(str, (one.same, one.opposite, one.one, one.neither)),
         )
-        for one in compared
+        for one in agreements
     )
     return "\n".join([f"## {markdown(title)}", "", markdown(about), "", *markdown_table(_HEAD, cells), ""])

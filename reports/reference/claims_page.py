@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bench.console.markup import markdown, markdown_table
@@ -33,13 +32,17 @@ _READING = (
 def claims_text(results: Results, claims: Claims) -> str:
     """Return the page as Markdown. The same results and claims give the same text."""
     by_paper = judge(results, claims)
+    verdicts = {name: [one.verdict for one in of_paper] for name, of_paper in by_paper.items()}
+    counts = [
+        [markdown(PAPERS[name].title), *(str(own.count(one)) for one in VERDICTS)] for name, own in verdicts.items()
+    ]
     lines = [
         "# What the papers print, and what holds here",
         "",
         f"Judged by the suite {markdown(results.suite)}, {markdown(planned_seeds(results))}.",
         "",
         *(line for text in judged(results) for line in (markdown(text), "")),
-        *markdown_table(["orderings of", *VERDICTS], [_counts(name, of_paper) for name, of_paper in by_paper.items()]),
+        *markdown_table(["orderings of", *VERDICTS], counts),
         *(line for text in _READING for line in ("", text)),
         "",
         f"The headline of the suite is {markdown(' '.join(primary(results)))}. What each measure below is:",
@@ -56,11 +59,6 @@ def _averaged(results: Results, wanted: ClaimMeasure) -> str:
     sets = (dict.fromkeys(dataset for dataset, *_ in numbers_of(results, part)) for part in wanted.parts)
     parts = (f"{part.metric} over {', '.join(own) or 'no set'}" for part, own in zip(wanted.parts, sets, strict=True))
     return markdown("the mean of " + "; and of ".join(parts))
-
-
-def _counts(name: str, judged: Sequence[Judged]) -> list[str]:
-    counts = Counter(one.verdict for one in judged)
-    return [markdown(PAPERS[name].title), *(str(counts[verdict]) for verdict in VERDICTS)]
 
 
 def _section(results: Results, name: str, claims: Claims, judged: Sequence[Judged]) -> list[str]:

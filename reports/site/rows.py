@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from bench.errors import UserError
 from bench.store import Store
 from bench.store.incoming import unpacked
-from bench.store.pack import ARCHIVE, SUFFIX
+from bench.store.pack import ARCHIVE, RERUNS, SUFFIX
 from bench.store.reading import read_json
 from reports.headlines import headlines, primary
 from reports.measure import cell
@@ -21,7 +21,6 @@ from reports.statistics.paired import Difference
 from reports.statistics.ratio import Ratio
 from reports.tables.table import Cell
 
-RERUNS = ".rerun.json"  #: ends the name of the file beside a bundle that says which of its runs was trained again
 STATED, RECOMPUTED = "stated by the author", "recomputed"  #: what a score rests on
 
 

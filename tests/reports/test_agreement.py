@@ -21,10 +21,9 @@ from reports.reference.agreement import (
     Ranking,
     agreement_page,
     agreement_text,
-    between,
+    compared,
     rank_correlation,
     reliability,
-    within,
 )
 
 NOISE, OTHER = "40 % shuffled captions", "40 % edited captions"
@@ -37,7 +36,7 @@ def a_ranking(means: Mapping[str, float], spread: float, seeds: int, name: str =
 
 
 def only(first: Ranking, second: Ranking) -> Agreement:
-    (one,) = between(first, second)
+    (one,) = compared(first, second)
     return one
 
 
@@ -93,7 +92,7 @@ def test_rows_with_too_few_seeds_are_left_out_and_too_few_rows_are_not_compared(
     cut = {**second.values[NOISE], "m0": {0: 1.0}}
     assert "m0" not in only(first, Ranking("two", "x", second.noises, {NOISE: cut})).rows
     few = a_ranking({"m0": 1.0, "m1": 2.0}, 0.1, 4)
-    assert between(first, few) == []
+    assert compared(first, few) == []
     with pytest.raises(UserError, match="suites one and one: have no noise in common"):
         agreement_text(first, few)
     with pytest.raises(UserError, match="suite one: has no two noises under which the same 5 methods have 3 seeds"):
@@ -106,7 +105,7 @@ def test_two_noises_of_a_suite_are_compared() -> None:
     first, second = a_ranking(up, 1e-3, 4), a_ranking({**up, "m0": 9.0}, 1e-3, 3, key=1)
     noises = {**first.noises, OTHER: ("edited_captions", 0.4)}
     both = Ranking("one", "mean recall", noises, {**first.values, OTHER: second.values[NOISE]})
-    (one,) = within(both)
+    (one,) = compared(both)
     assert (one.title, one.seeds, one.same, one.opposite) == (f"{NOISE}; {OTHER}", (4, 3), 10, 5)
     assert f"| {NOISE}; {OTHER} | 6 | 4 and 3 |" in agreement_text(both)
 
