@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import (
-    RESULTS,
-    CsvFile,
-    DataFolder,
-    Plugins,
-    Results,
-    RunId,
-    SuiteName,
-    load_plugins,
-    store_at,
-    suite_name,
-    use_data,
-)
+from bench.cli import options
+from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data
 from bench.console.text import echo
 from bench.errors import UserError, nearest
 
@@ -30,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def export(
-    run: RunId,
+    run: options.RunId,
     out: Annotated[Path, typer.Argument(metavar="DIR", help="An empty or new folder.")],
-    results: Results = RESULTS,
-    plugin: Plugins = None,
-    data: DataFolder = None,
+    results: options.Results = RESULTS,
+    plugin: options.Plugins = None,
+    data: options.DataFolder = None,
 ) -> None:
     """Write a run's model as a folder that open_clip loads: configuration, weights and tokenizer."""
     import bench
@@ -46,7 +35,7 @@ def export(
 
 
 def embeddings(
-    suite: SuiteName,
+    suite: options.SuiteName,
     labels: Annotated[
         list[str] | None,
         typer.Argument(metavar="[LABEL]...", help="Rows of the suite; default: the baseline and the best other one."),
@@ -58,9 +47,9 @@ def embeddings(
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of t-SNE; the map is the same each time.")
     ] = 0,
-    results: Results = RESULTS,
-    data: DataFolder = None,
-    plugin: Plugins = None,
+    results: options.Results = RESULTS,
+    data: options.DataFolder = None,
+    plugin: options.Plugins = None,
 ) -> None:
     """Place training pairs in the plane by their embeddings (PCA, t-SNE), matched and corrupted ones told apart.
 
@@ -89,16 +78,16 @@ def embeddings(
 
 
 def state(
-    run: RunId,
+    run: options.RunId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A vector of its state, such as zeta_image.")],
     count: Annotated[int, typer.Option("--count", min=1, max=1000, help="Pairs at each end.")] = 10,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")
     ] = None,
-    csv_file: CsvFile = None,
-    results: Results = RESULTS,
-    data: DataFolder = None,
-    plugin: Plugins = None,
+    csv_file: options.CsvFile = None,
+    results: options.Results = RESULTS,
+    data: options.DataFolder = None,
+    plugin: options.Plugins = None,
 ) -> None:
     """Show the training pairs with the smallest and the largest value of what a method keeps of each pair.
 

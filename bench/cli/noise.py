@@ -8,19 +8,8 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import (
-    RESULTS,
-    CsvFile,
-    DataFolder,
-    Overrides,
-    Plugins,
-    Results,
-    RunId,
-    SuiteName,
-    load_plugins,
-    store_at,
-    use_data,
-)
+from bench.cli import options
+from bench.cli.options import RESULTS, load_plugins, store_at, use_data
 from bench.console.text import echo
 
 Rate = Annotated[float | None, typer.Option("--rate", help="One of the suite's rates; default: the highest.")]
@@ -31,14 +20,14 @@ Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write
 
 
 def show(
-    suite: SuiteName,
+    suite: options.SuiteName,
     rate: Rate = None,
     seed: Seed = None,
     kind: Kind = None,
     count: Count = 20,
     html: Page = None,
-    overrides: Overrides = None,
-    data: DataFolder = None,
+    overrides: options.Overrides = None,
+    data: options.DataFolder = None,
 ) -> None:
     """Show corrupted pairs of a suite: the picture's own caption and the one it got."""
     use_data(data)
@@ -63,13 +52,13 @@ def show(
 
 
 def audit(
-    run: RunId,
-    results: Results = RESULTS,
-    csv_file: CsvFile = None,
+    run: options.RunId,
+    results: options.Results = RESULTS,
+    csv_file: options.CsvFile = None,
     html: Page = None,
     count: Count = 60,
-    data: DataFolder = None,
-    plugin: Plugins = None,
+    data: options.DataFolder = None,
+    plugin: options.Plugins = None,
 ) -> None:
     """Estimate how many of a run's own training pairs are wrong, beside those that its noise made wrong.
 

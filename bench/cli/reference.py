@@ -7,18 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import (
-    RESULTS,
-    DataFolder,
-    Plugins,
-    Results,
-    RunId,
-    SuiteName,
-    load_plugins,
-    store_at,
-    suite_name,
-    use_data,
-)
+from bench.cli import options
+from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data
 from bench.console.text import echo
 from bench.errors import UserError
 
@@ -40,7 +30,7 @@ def reference(
     echo(*(path for path in render(folder, out or folder) if path.suffix in (".html", ".md")))
 
 
-def claims(suite: SuiteName, results: Results = RESULTS) -> None:
+def claims(suite: options.SuiteName, results: options.Results = RESULTS) -> None:
     """Say which orderings that the five papers print hold in a suite, do not, or are inconclusive, as Markdown."""
     from bench import resources
     from reports.reference.claims import read_claims
@@ -54,11 +44,11 @@ def claims(suite: SuiteName, results: Results = RESULTS) -> None:
 
 def submit(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder where the runs are stored.")],
-    suite: SuiteName,
+    suite: options.SuiteName,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The bundle; default: results/board/SUITE.tar.xz.")
     ] = None,
-    plugin: Plugins = None,
+    plugin: options.Plugins = None,
 ) -> None:
     """Write the finished runs of a suite to a checked bundle for a pull request: no weights, but outcomes and ledgers.
 
@@ -85,7 +75,7 @@ def board(
         str | None,
         typer.Option("--rerun", metavar="RUN|cheapest", help="Train a run of the one bundle again; note the outcome."),
     ] = None,
-    plugin: Plugins = None,
+    plugin: options.Plugins = None,
 ) -> None:
     """Check bundles: files, ids, plans, budgets, noise manifests, scores against outcomes, duplicates.
 
@@ -115,13 +105,13 @@ def board(
 
 
 def verify(
-    run: RunId,
+    run: options.RunId,
     weights: Annotated[
         bool, typer.Option("--weights", help="Train it in this store, for final weights that it lost.")
     ] = False,
-    results: Results = RESULTS,
-    plugin: Plugins = None,
-    data: DataFolder = None,
+    results: options.Results = RESULTS,
+    plugin: options.Plugins = None,
+    data: options.DataFolder = None,
 ) -> None:
     """Train a stored run again in a temporary store and compare: bytes, or losses on another type of machine.
 

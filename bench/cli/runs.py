@@ -12,32 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import (
-    RESULTS,
-    DataFolder,
-    DryRun,
-    GpuName,
-    Gpus,
-    Jobs,
-    LauncherName,
-    Only,
-    Overrides,
-    PlanOnly,
-    Plugins,
-    Processes,
-    QueuedSuites,
-    Results,
-    RunId,
-    Seeds,
-    SuiteName,
-    Track,
-    Utilisation,
-    load_plugins,
-    store_at,
-    suite_name,
-    use_data,
-    write_report,
-)
+from bench.cli import options
+from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data, write_report
 from bench.console.text import echo
 from bench.errors import UNFINISHED, UserError
 
@@ -47,22 +23,22 @@ if TYPE_CHECKING:
 
 
 def run(
-    suite: SuiteName,
-    results: Results = RESULTS,
-    only: Only = None,
-    seeds: Seeds = "",
-    overrides: Overrides = None,
-    plugin: Plugins = None,
-    data: DataFolder = None,
-    jobs: Jobs = None,
-    gpus: Gpus = None,
-    processes: Processes = None,
-    launcher: LauncherName = "local",
-    track: Track = None,
-    dry_run: DryRun = False,
-    plan_only: PlanOnly = False,
-    gpu: GpuName = None,
-    utilisation: Utilisation = None,
+    suite: options.SuiteName,
+    results: options.Results = RESULTS,
+    only: options.Only = None,
+    seeds: options.Seeds = "",
+    overrides: options.Overrides = None,
+    plugin: options.Plugins = None,
+    data: options.DataFolder = None,
+    jobs: options.Jobs = None,
+    gpus: options.Gpus = None,
+    processes: options.Processes = None,
+    launcher: options.LauncherName = "local",
+    track: options.Track = None,
+    dry_run: options.DryRun = False,
+    plan_only: options.PlanOnly = False,
+    gpu: options.GpuName = None,
+    utilisation: options.Utilisation = None,
 ) -> None:
     """Train and evaluate what is missing of a suite, then write its report.
 
@@ -94,13 +70,13 @@ def run(
 
 def worker(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder where suites are queued.")],
-    suite: QueuedSuites = None,
-    plugin: Plugins = None,
-    data: DataFolder = None,
-    jobs: Jobs = None,
-    gpus: Gpus = None,
-    processes: Processes = None,
-    track: Track = None,
+    suite: options.QueuedSuites = None,
+    plugin: options.Plugins = None,
+    data: options.DataFolder = None,
+    jobs: options.Jobs = None,
+    gpus: options.Gpus = None,
+    processes: options.Processes = None,
+    track: options.Track = None,
 ) -> None:
     """Make the runs that `bench run SUITE --plan-only` queued, beside any number of other workers, until none is left.
 
@@ -167,7 +143,7 @@ def _reported(name: str, results: Path, summary: Summary) -> int:
     return _conclude(summary)
 
 
-def status(suite: SuiteName, results: Results = RESULTS) -> None:
+def status(suite: options.SuiteName, results: options.Results = RESULTS) -> None:
     """Show which runs of a suite are done, running, failed or missing, and the jobs of SLURM or Ray of those not done.
 
     Exit code 1 if a file of a run is damaged; the run's line names it.
@@ -182,7 +158,7 @@ def status(suite: SuiteName, results: Results = RESULTS) -> None:
         raise typer.Exit(1)
 
 
-def show(run: RunId, results: Results = RESULTS) -> None:
+def show(run: options.RunId, results: options.Results = RESULTS) -> None:
     """Show everything about one run: status, settings, ledger, environment, records.
 
     Exit code 1 if a file of it is damaged; the file is named, and all others are shown.

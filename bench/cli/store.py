@@ -9,23 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench.cli.options import (
-    RESULTS,
-    Architecture,
-    CheckpointFile,
-    CsvFile,
-    DataFolder,
-    Overrides,
-    Plugins,
-    ReadAs,
-    Results,
-    SuiteName,
-    TasksOf,
-    load_plugins,
-    store_at,
-    suite_name,
-    use_data,
-)
+from bench.cli import options
+from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data
 from bench.console.text import echo
 from bench.errors import UNFINISHED, UserError
 
@@ -34,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    checkpoint: CheckpointFile,
-    suite: TasksOf,
-    method: ReadAs = None,
-    towers: Architecture = None,
-    csv: CsvFile = None,
-    results: Results = RESULTS,
-    overrides: Overrides = None,
-    plugin: Plugins = None,
-    data: DataFolder = None,
+    checkpoint: options.CheckpointFile,
+    suite: options.TasksOf,
+    method: options.ReadAs = None,
+    towers: options.Architecture = None,
+    csv: options.CsvFile = None,
+    results: options.Results = RESULTS,
+    overrides: options.Overrides = None,
+    plugin: options.Plugins = None,
+    data: options.DataFolder = None,
 ) -> None:
     """Evaluate a checkpoint without training. What is measured is stored below the suite and not measured again."""
     load_plugins(plugin)
@@ -68,7 +53,7 @@ def merge(
         Path,
         typer.Argument(metavar="STORE", help="A results folder of another machine, or a tar archive of one."),
     ],
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken; change nothing.")] = False,
 ) -> None:
     """Merge another store into this one. What is complete here stays as it is.
@@ -96,9 +81,9 @@ def merge(
 
 
 def pack(
-    suite: SuiteName,
+    suite: options.SuiteName,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The archive to write, NAME.tar.xz.")],
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
 ) -> None:
     """Write the finished runs of a suite to one small archive without weights, which `bench import` reads.
 
@@ -116,7 +101,7 @@ def pack(
 
 
 def collect(
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
     yes: Annotated[bool, typer.Option("--yes", help="Delete what is shown.")] = False,
 ) -> None:
     """Show, and with --yes free, what no suite needs: runs without a plan, checkpoints of complete runs, leftovers.
@@ -142,7 +127,7 @@ def collect(
 
 
 def doctor(
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
     fix: Annotated[bool, typer.Option("--fix", help="Move damaged files aside.")] = False,
 ) -> None:
     """Look at everything that is stored, to the last byte: what is damaged, a line each, with the remedy.
