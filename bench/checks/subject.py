@@ -72,21 +72,16 @@ class Subject:
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
         """The defaults, every preset, and every other choice of every field that names its choices."""
-        default = Variant("default", {})
-        by_config = {_resolved(self.kind, {}): default}
-        for label, config in self._candidates():
-            resolved = _resolved(self.kind, config)
-            if resolved is not None:
-                by_config.setdefault(resolved, Variant(label, config))
-        return tuple(by_config.values())
-
-    def _candidates(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        for preset, config in self.kind.presets.items():
-            yield f"preset {preset}", dict(config)
+        candidates = [Variant("default", {})]
+        candidates += [Variant(f"preset {preset}", dict(config)) for preset, config in self.kind.presets.items()]
         hints = typing.get_type_hints(self.kind.Config)
         for option in dataclasses.fields(self.kind.Config):
-            for value in _choices(hints[option.name]):
-                yield f"{option.name}={value}", {option.name: value}
+            candidates += [Variant(f"{option.name}={x}", {option.name: x}) for x in _choices(hints[option.name])]
+        by_config: dict[str | None, Variant] = {}
+        for variant in candidates:
+            by_config.setdefault(_resolved(self.kind, variant.config), variant)
+        by_config.pop(None, None)
+        return tuple(by_config.values())
 
     def instance(
         self,

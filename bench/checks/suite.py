@@ -7,7 +7,6 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -138,25 +137,19 @@ def check_all(say: Say = str) -> list[Result]:
 
 def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Result]:
     results: list[Result] = []
-    with _one_thread(), Ranks() as pool:
-        for subject in map(subject_of, targets):
-            say(f"{subject.name}: {subject.kind.about.title}")
-            for result in examine(subject, pool):
-                results.append(result)
-                if result.outcome == "failed" or not failures_only:
-                    say(str(result))
-    return results
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """The ranks work beside this process, and bits should not depend on the machine."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # the ranks work beside this process, and bits should not depend on the machine
     try:
-        yield
+        with Ranks() as pool:
+            for subject in map(subject_of, targets):
+                say(f"{subject.name}: {subject.kind.about.title}")
+                for result in examine(subject, pool):
+                    results.append(result)
+                    if result.outcome == "failed" or not failures_only:
+                        say(str(result))
     finally:
         torch.set_num_threads(before)
+    return results
 
 
 def _file_of(adapter: type[Method]) -> Path:

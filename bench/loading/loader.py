@@ -34,14 +34,11 @@ class Batches:
         Raises UserError if the batch is larger than the number of pairs.
         """
         epoch, place = divmod(step, steps_per_epoch(len(self._pairs), self._batch))
-        return self._order(epoch)[place * self._batch : (place + 1) * self._batch], epoch
-
-    def _order(self, epoch: int) -> Ints:
         if epoch not in self._orders:
             order = self._pairs.order(epoch, self._seed)
             order.flags.writeable = False
             self._orders = dict([*self._orders.items(), (epoch, order)][-2:])
-        return self._orders[epoch]
+        return self._orders[epoch][place * self._batch : (place + 1) * self._batch], epoch
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from bench.data.features import FeaturePairs
 began, worked = time.perf_counter(), time.process_time()
 pairs = FeaturePairs(sys.argv[1])
 opening, working = time.perf_counter() - began, time.process_time() - worked
-assert pairs.captions(7) and pairs.texts.lookup([pairs.captions(7)[0]]).size and pairs.content_hash
+assert pairs.captions(7) and pairs.texts.array[pairs.texts.rows([pairs.captions(7)[0]])].size and pairs.content_hash
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 memory = {name: int(status[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile", "VmHWM")}
 print(json.dumps({"rows": len(pairs), "opening": opening, "cpu": working, **memory}))

@@ -103,7 +103,7 @@ def test_clip_retrieval_parts_are_joined_and_sorted_by_img2dataset_keys(tmp_path
         pairs.images(np.array([0, 6])) == np.stack([numbers(3, 4, seed=10)[2], numbers(4, 4)[0]]).astype("f2")
     ).all()
     assert pairs.texts is not None
-    assert (pairs.texts.lookup(["0 3"]) == numbers(4, 4, seed=1)[3].astype(np.float16)).all()
+    assert (pairs.texts.array[pairs.texts.rows(["0 3"])] == numbers(4, 4, seed=1)[3].astype(np.float16)).all()
 
 
 def test_clip_retrieval_without_metadata_of_img2dataset_is_keyed_by_the_sample(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_table_with_arrays_beside_it(tmp_path: Path) -> None:
     assert (pairs.images(np.array([0])) == numbers(N, 2, 4)[2, 0]).all()
     assert pairs.texts is not None
     assert len(pairs.texts) == N + 1
-    assert (pairs.texts.lookup(["x e", "y"]) == texts[[6, 1]]).all()
+    assert (pairs.texts.array[pairs.texts.rows(["x e", "y"])] == texts[[6, 1]]).all()
 
 
 def test_whole_numbers_are_keys_and_float64_is_stored_as_float32(tmp_path: Path) -> None:

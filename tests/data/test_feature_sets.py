@@ -109,14 +109,14 @@ def test_features_of_texts_are_found_by_the_string(whole: Path) -> None:
     stored = made.text.read(0, len(pairs.texts))
     for text in ("text 3", "shared 6", "a photo of one"):
         row = made.plan.texts(0, len(pairs.texts)).index(text)
-        assert (pairs.texts.lookup([text])[0] == stored[row]).all()
+        assert (pairs.texts.array[pairs.texts.rows([text])][0] == stored[row]).all()
     asked = ["shared 0", "text 149", "shared 0"]
-    assert pairs.texts.lookup(asked).shape == (3, Q)
+    assert pairs.texts.array[pairs.texts.rows(asked)].shape == (3, Q)
     assert pairs.texts.rows(asked)[0] == pairs.texts.rows(asked)[2]
     own = pairs._rows["text_rows"][12].as_py()
     assert own == pairs.texts.rows(TEXTS[12]).tolist()
     with pytest.raises(UserError, match=r"text\.npy: has no feature of the text 'text 150'"):
-        pairs.texts.lookup(["text 1", "text 150"])
+        pairs.texts.rows(["text 1", "text 150"])
 
 
 @pytest.mark.promise("a feature set has the rows, order and noise of the pixels' set")
@@ -130,7 +130,7 @@ def test_noise_order_and_captions_are_those_of_the_pixels_set(whole: Path) -> No
     assert draw_captions(pairs, own, rows, 2, 5) == draw_captions(memory, other, rows, 2, 5)
     assert pairs.order(1, 2).tolist() == memory.order(1, 2).tolist()
     assert pairs.texts is not None
-    assert len(pairs.texts.lookup(draw_captions(pairs, own, rows, 2, 5))) == N
+    assert len(pairs.texts.array[pairs.texts.rows(draw_captions(pairs, own, rows, 2, 5))]) == N
 
 
 def test_views_are_drawn_by_seed_row_epoch_and_differ_within_a_step(whole: Path) -> None:

@@ -120,7 +120,7 @@ def test_features_are_those_of_open_clip_itself(data: Path, model: Path, tmp_pat
         words = peer.encode_text(open_clip.get_tokenizer(f"local-dir:{model}")(texts))
     assert np.allclose(pairs.images(np.arange(N)), images.numpy(), atol=1e-5)
     assert pairs.texts is not None
-    assert np.allclose(pairs.texts.lookup(texts), words.numpy(), atol=1e-5)
+    assert np.allclose(pairs.texts.array[pairs.texts.rows(texts)], words.numpy(), atol=1e-5)
     assert pairs.about.image is not None
     assert len(pairs.about.image.weights) == 64
     assert "crop 16 px" in pairs.about.image.transform
@@ -193,7 +193,8 @@ def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
     assert pets.classes["class"] == CLASSES
     assert pets.templates == ("a photo of a {}.", "a drawing of a {}.")
     assert pets.texts is not None
-    assert pets.texts.lookup(["a photo of a cat.", "a drawing of a red dog.", "red dog"]).shape == (3, 8)
+    prompted = pets.texts.rows(["a photo of a cat.", "a drawing of a red dog.", "red dog"])
+    assert pets.texts.array[prompted].shape == (3, 8)
     (tmp_path / "prompts.txt").write_text("a photo of a horse\n")
     for other in ({"dtype": "float16"}, {"views": 2}, {"texts": None}, {"prompts": tmp_path / "prompts.txt"}):
         with pytest.raises(UserError, match="holds features of other pairs, prompts or encoders"):
@@ -283,7 +284,7 @@ def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
     assert pairs.texts is not None
     with torch.no_grad():
         expected = built.eval().encode_text(built.tokenize([caption(0)]))
-    assert np.allclose(pairs.texts.lookup([caption(0)]), expected.numpy(), atol=1e-5)
+    assert np.allclose(pairs.texts.array[pairs.texts.rows([caption(0)])], expected.numpy(), atol=1e-5)
     assert pairs.images(np.arange(N)).shape == (N, 16)
 
 

@@ -13,25 +13,21 @@ from torch import Tensor
 
 from bench.checks import lab
 from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
-from bench.checks.oracles.pcmepp import of_leaves
+from bench.checks.oracles.pcmepp import gaussians, of_leaves
 from methods.prolip import Prolip, inclusion, log_overlap
 from methods.protocol import Tensors
 from methods.siglip import Siglip
 
 
-def gaussians(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
+def masked_gaussians(name: str) -> Tensors:
     """Return the leaves of an input; its masked rows 0 and 1 become rows 0 and B / 2 of the batch."""
     given = values()["inputs"]
-    logvar, masked = given["logsigma_sq"][name], given["masked"][name]
     total = len(given[name]["image"])
-    order = [0, *range(2, total // 2 + 1), 1, *range(total // 2 + 1, total)]
-    z = {}
+    z = gaussians(name, [0, *range(2, total // 2 + 1), 1, *range(total // 2 + 1, total)])
     for key in ("image", "text"):
-        z[key] = torch.tensor(given[name][key], dtype=dtype)[order]
-        z[f"{key}_logvar"] = torch.tensor(logvar[key], dtype=dtype)[order]
         for new, old in ((f"masked_{key}", f"mean_{key}"), (f"masked_{key}_logvar", f"logvar_{key}")):
             z[new] = torch.zeros_like(z[key])
-            z[new][[0, total // 2]] = torch.tensor(masked[old], dtype=dtype)
+            z[new][[0, total // 2]] = lab.exact_tensor(given["masked"][name][old])
     return {key: x.requires_grad_() for key, x in z.items()}
 
 
@@ -43,7 +39,7 @@ def build(total: int, cfg: Entry | None = None, **config: Any) -> Any:
 
 @case("prolip", "prolip/loss/cases/*/out/*")
 def _loss(entry: Entry, name: str, expected: Entry) -> Comparisons:
-    z = gaussians(name)
+    z = masked_gaussians(name)
     total = len(z["image"])
     method = build(total, entry["cfg"])
     terms = method.loss(z, lab.observed(method, z), slice(0, total))
@@ -75,7 +71,7 @@ def _one_dimension(row: dict[str, float]) -> Comparisons:
 
 @case("prolip", "prolip/checks/ppcl_sigma0_equals_siglip")
 def _siglip(expected: Entry) -> Comparisons:
-    z = gaussians(expected["case"])
+    z = masked_gaussians(expected["case"])
     with torch.no_grad():
         z["image_logvar"].fill_(-60.0)
         z["text_logvar"].fill_(-60.0)

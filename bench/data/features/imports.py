@@ -46,16 +46,12 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
     if imported.image is not None:
         content = replace(content, image=_images(imported.image, order, dtype))
     if imported.text is not None:
-        plan, places = TextPlan.of(captions), _caption_places(imported.captions, order)
+        counts = pc.list_value_length(imported.captions).to_numpy(zero_copy_only=False).astype(np.int64)
+        places, _ = ragged((np.cumsum(counts) - counts)[order], counts[order])  # of each caption in the files
+        plan = TextPlan.of(captions)
         _refuse_different(imported.text, plan, places)
         content = replace(content, plan=plan, text=_texts(imported.text, plan, places, dtype))
     return writing.write(out, content)
-
-
-def _caption_places(captions: Any, order: Ints) -> Ints:
-    """Return int64 [T]: where each caption of the rows `order` stands among the captions in the order of the files."""
-    counts = pc.list_value_length(captions).to_numpy(zero_copy_only=False).astype(np.int64)
-    return ragged((np.cumsum(counts) - counts)[order], counts[order])[0]
 
 
 def _images(stack: Stack, order: Ints, dtype: Dtype | None) -> Array:

@@ -19,15 +19,13 @@ from bench.data.features.about import AGAIN, EVALUATION, IMAGE, INDEX, MAPPED, P
 from bench.data.features.rows import LABEL
 from bench.data.features.texts import TextFeatures, prefixes, row_digest
 from bench.data.order import epoch_order
-from bench.data.shards.pairs import smallest
+from bench.data.shards.pairs import smallest, spread
 from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.hashing import digest
 
 if TYPE_CHECKING:  # importing torch takes seconds, and processes that only index data do not need it
     from torch import Tensor
-
-SAMPLED = 64  #: rows whose digests are compared when a set is opened
 
 
 class FeaturePairs:
@@ -256,11 +254,6 @@ class TextLookup:
                 raise UserError(f"{folder}: {wide}; extract both with the same --texts MODEL")
             tables += [table] if table is not None else []
         return tuple(tables)
-
-
-def spread(n: int) -> list[int]:
-    """Return at most SAMPLED of the numbers 0..n-1, evenly spaced, the first and the last among them."""
-    return sorted(set(np.linspace(0, n - 1, SAMPLED).astype(np.int64).tolist())) if n else []
 
 
 def mapped(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:

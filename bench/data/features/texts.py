@@ -120,8 +120,3 @@ class TextFeatures:
         at = np.minimum(np.searchsorted(self.index[0], hashes), len(self) - 1)
         rows: Ints = np.where(self.index[0, at] == hashes, self.index[1, at].astype(np.int64), -1)
         return rows
-
-    def lookup(self, texts: Sequence[str]) -> npt.NDArray[Any]:
-        """Map texts [b] to their features [b, Q] of the stored type. Raises UserError as `rows` does."""
-        features: npt.NDArray[Any] = np.asarray(self.array[self.rows(texts)])
-        return features

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +33,7 @@ def vectors(pairs: Pairs, rows: Ints, kind: str) -> csr_array:
     They have unit length, or no entry. kind: "word" (lower case, letters and digits) or "char" (3 to 5 characters
     within words, padded by spaces).
     """
-    terms = {"word": _words, "char": _characters}[kind]
+    terms: Callable[[str], Iterable[str]] = _WORD.findall if kind == "word" else _characters
     texts = Counter[str]()
     own: dict[int, Counter[str]] = {row: Counter() for row in rows.tolist()}
     for row in range(len(pairs)):
@@ -102,10 +102,6 @@ def _pole(x: csr_array) -> Floats:
     total: Floats = x.sum(0)
     length = float(np.sqrt((total**2).sum()))
     return total / length if length else total
-
-
-def _words(text: str) -> Iterator[str]:
-    return iter(_WORD.findall(text))
 
 
 def _characters(text: str) -> Iterator[str]:

@@ -59,7 +59,9 @@ def write(jobs: Sequence[Job], out: Path, limit: float, each_caption: bool, bega
     table, faults, sizes = _joined(jobs)
     keys = table["key"]
     order = pc.sort_indices(keys).to_numpy().astype(np.int64)  # stable: the first shard wins
-    first = _first(keys.take(pa.array(order)))
+    ordered = keys.take(pa.array(order))
+    first = np.ones(len(order), bool)
+    first[1:] = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy()
     faults += _repeated(table, order[~first], jobs)
     order = order[first]
     shard = table["shard"].to_numpy()
@@ -92,14 +94,6 @@ def _joined(jobs: Sequence[Job]) -> tuple[Any, list[Fault], list[int]]:
         faults += own
         sizes.append(size)
     return pa.concat_tables(tables).combine_chunks(), faults, sizes
-
-
-def _first(keys: Any) -> Any:
-    """Return bool [n]: whether each key of this sorted column differs from the one before it."""
-    first = np.ones(len(keys), bool)
-    if len(keys) > 1:
-        first[1:] = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy()
-    return first
 
 
 def _repeated(table: Any, places: Ints, jobs: Sequence[Job]) -> list[Fault]:

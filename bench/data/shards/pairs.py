@@ -26,7 +26,7 @@ from bench.suite.settings import DataSettings
 
 OPEN = 128  #: number of shards that a process keeps open
 KEPT = 64  #: number of decoded images that are kept for further views
-SAMPLE = 64  #: rows whose texts are compared with their hashes before anything trains; others as they are read
+SAMPLE = 64  #: rows that are compared with their hashes before anything trains
 AGAIN = "run `bench data index` again"
 
 
@@ -48,7 +48,7 @@ class ShardPairs:
         self._keys, self._captions = index.keys, index.captions
         self._digests, self._hashes = index.hashes("digest"), index.hashes("hash")
         self._offsets, self._sizes, self._shards = map(index.ints, ("offset", "size", "shard"))
-        for row in np.unique(np.linspace(0, len(self) - 1, SAMPLE, dtype=np.int64)).tolist():
+        for row in spread(len(self)):
             self._refuse_other_texts(row)
 
     def __len__(self) -> int:
@@ -186,3 +186,8 @@ def smallest(keys: Strings, share: float) -> Ints:
     """
     chosen = counter.hash_order(keys, b"share")[: round(share * len(keys))]
     return np.sort(chosen)
+
+
+def spread(n: int) -> list[int]:
+    """Return at most SAMPLE of the numbers 0..n-1, evenly spaced, the first and the last among them."""
+    return sorted(set(np.linspace(0, n - 1, SAMPLE).astype(np.int64).tolist())) if n else []
