@@ -120,20 +120,16 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     return Comparison(a, b, shown, costs, sentence, doubtful, informed, notes, damaged, said)
 
 
-def _family(task: str) -> str:
-    return short(family(task)).lower()
-
-
 def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: str, b: str) -> Line:
     measure = record_measure(results, *named)
     cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in (a, b)}
-    own, other = ({part.seed: part.value for part in cells[label].measured} for label in (a, b))
+    own, other = cells[a].by_seed, cells[b].by_seed
     shared = sorted(own.keys() & other.keys())
     column, lost = measure.column, tuple(label for label in (a, b) if label in unlearned(results)[noise])
     test = None if lost else difference(own, other)
     return Line(
         noise=noise,
-        what=f"{_family(named[1])} {column.group} {column.label}",
+        what=f"{short(family(named[1])).lower()} {column.group} {column.label}",
         a=cells[a],
         b=cells[b],
         higher_is_better=bool(column.higher_is_better),

@@ -141,14 +141,8 @@ def values_by_seed(
     results: Results, noise: str, measure: Measure, labels: Iterable[str]
 ) -> dict[str, dict[int, float]]:
     """Return label -> seed -> value under each method's own score, of the labels that have a value."""
-    values: dict[str, dict[int, float]] = {}
-    for label in labels:
-        score = results.methods[label]["score"]
-        for run in results.of(label, noise):
-            answer = measure.ask(run, score)
-            if isinstance(answer, Measured):
-                values.setdefault(label, {})[run.seed] = answer.value
-    return values
+    cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in labels}
+    return {label: one.by_seed for label, one in cells.items() if one.measured}
 
 
 def worst(states: Sequence[State]) -> State:
@@ -190,11 +184,7 @@ def in_bold(
     base = next((row.label for row in group if row.compared and row.method == baseline), "")
     leading, tied = list[set[str]](), 0
     for place, (column, ranks) in enumerate(zip(columns, ranking, strict=True)):
-        values = {
-            row.label: {part.seed: part.value for part in row.cells[place].measured}
-            for row in group
-            if row.compared and row.cells[place].measured
-        }
+        values = {row.label: own for row in group if row.compared and (own := row.cells[place].by_seed)}
         best = unbeaten(values, bool(column.higher_is_better), base) if ranks and values else set[str]()
         ties = len(best) > max(1, TIED * len(values))
         tied += ties

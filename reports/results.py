@@ -242,10 +242,9 @@ class Results:
 
     def states(self) -> dict[str, int]:
         """How many runs are in which state."""
-        counts = dict.fromkeys(("done", "trained", "running", "interrupted", "failed", "damaged", "missing"), 0)
-        for run in self.runs:
-            counts[run.state] += 1
-        return counts
+        counts = Counter(run.state for run in self.runs)
+        order = ("done", "trained", "running", "interrupted", "failed", "damaged", "missing")
+        return {state: counts[state] for state in order}
 
 
 def uses(entry: Mapping[str, Any]) -> str:

@@ -118,18 +118,13 @@ def _method(entry: Mapping[str, Any]) -> Html:
         "settings": ", ".join(f"{name} = {value}" for name, value in entry["config"].items()),
     }
     return html(
-        "<article><h3>{}{}</h3><p>{}</p>{}<details><summary>BibTeX</summary><pre>{}</pre></details></article>",
+        "<article><h3>{}{}</h3><p>{}</p><dl>{}</dl><details><summary>BibTeX</summary><pre>{}</pre></details></article>",
         entry["title"],
         "" if entry["label"] == entry["title"] else html(' <code class="soft">{}</code>', entry["label"]),
         entry["summary"],
-        _facts(facts),
+        together(html("<dt>{}</dt><dd>{}</dd>", name, value) for name, value in facts.items() if value),
         entry["bibtex"],
     )
-
-
-def _facts(facts: Mapping[str, Any]) -> Html:
-    items = together(html("<dt>{}</dt><dd>{}</dd>", name, value) for name, value in facts.items() if value)
-    return html("<dl>{}</dl>", items)
 
 
 def data_section(results: Results) -> Html:

@@ -112,12 +112,11 @@ def _features(results: Results) -> Iterable[str]:
 
 def damaged_runs(results: Results) -> tuple[str, ...]:
     """For each run that a damaged file keeps out, which run and which file."""
-    damaged = (run for run in results.runs if run.state == "damaged")
-    return tuple(f"{run.method}, {run.noise}, seed {run.seed}, is damaged: {_file(run)}." for run in damaged)
-
-
-def _file(run: RunResult) -> str:
-    return str(run.status["error"]["message"])
+    return tuple(
+        f"{run.method}, {run.noise}, seed {run.seed}, is damaged: {run.status['error']['message']}."
+        for run in results.runs
+        if run.state == "damaged"
+    )
 
 
 def other_protocols(results: Results) -> Iterable[str]:

@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, groupby
 from typing import Any
 
 from bench.errors import UserError, nearest
@@ -145,13 +146,13 @@ def _blocks(table: Table) -> list[Table]:
     Columns under one heading stay together, unless they alone are too wide to be read.
     """
     room = WIDTH - _labels(table)
-    places: list[range] = []
+    places: list[Sequence[int]] = []
     widths: list[int] = []
-    for name, count in table.heads():
-        start = places[-1].stop if places else 0
-        own = [_width(table, place) for place in range(start, start + count)]
+    for name, columns in groupby(range(len(table.columns)), lambda place: table.columns[place].group):
+        together = list(columns)
+        own = [_width(table, place) for place in together]
         whole = 2 + max(len(name), sum(own))
-        places += [range(start, start + count)] if whole <= room else map(_alone, range(start, start + count))
+        places += [together] if whole <= room else ([place] for place in together)
         widths += [whole] if whole <= room else own
     total = sum(widths)
     blocks: dict[int, list[int]] = {}
@@ -159,10 +160,6 @@ def _blocks(table: Table) -> list[Table]:
         middle = (sum(widths[:i]) + width / 2) / total
         blocks.setdefault(int(middle * math.ceil(total / room)), []).extend(places[i])
     return [_only(table, block) for block in blocks.values()]
-
-
-def _alone(place: int) -> range:
-    return range(place, place + 1)
 
 
 def _width(table: Table, place: int) -> int:
@@ -196,7 +193,10 @@ def _tabular(table: Table) -> str:
     ]
     if any(name for name, _ in heads):
         lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{_brief(name)}}}" for name, n in heads)]) + r" \\")
-        lines.append("".join(_rules(heads)))
+        # a short rule under every heading, so that a reader sees which columns it covers
+        starts = accumulate((count for _, count in heads), initial=2)
+        named = [(start, start + count - 1) for start, (name, count) in zip(starts, heads, strict=False) if name]
+        lines.append("".join(rf"\cmidrule(lr){{{first}-{last}}}" for first, last in named))
     lines.append(" & ".join(["", *(_label(table, place) for place in range(len(columns)))]) + r" \\")
     for group, rows in table.groups():
         lines.append(r"\midrule")
@@ -230,16 +230,6 @@ def _brief(text: str) -> str:
 def _caption(table: Table) -> str:
     percent = " Scores in percent." if any(column.unit == "percent" for column in table.columns) else ""
     return f"{table.title}. {table.description}{percent}".strip()
-
-
-def _rules(heads: Sequence[tuple[str, int]]) -> list[str]:
-    """A short rule under every heading, so that a reader sees which columns it covers."""
-    rules, start = [], 2
-    for name, count in heads:
-        if name:
-            rules.append(rf"\cmidrule(lr){{{start}-{start + count - 1}}}")
-        start += count
-    return rules
 
 
 def _arrow(column: Column) -> str:

@@ -48,7 +48,7 @@ def selection_table(results: Results) -> Table | None:
 
 def _gap(last: Cell, chosen: Cell) -> Cell:
     """The cell of chosen minus last, paired by seed."""
-    own, other = ({part.seed: part.value for part in one.measured} for one in (chosen, last))
+    own, other = chosen.by_seed, last.by_seed
     seeds = sorted(own.keys() & other.keys())
     if not seeds:
         return Cell(chosen.state, lacking=chosen.lacking)

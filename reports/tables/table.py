@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 State = Literal["value", "missing", "running", "interrupted", "failed", "damaged", "not applicable"]
@@ -81,6 +83,11 @@ class Cell:
         return len(self.measured)
 
     @property
+    def by_seed(self) -> dict[int, float]:
+        """Each seed's value."""
+        return {part.seed: part.value for part in self.measured}
+
+    @property
     def runs(self) -> tuple[str, ...]:
         """Ids of all runs of this cell."""
         return (*(part.run for part in self.measured), *(run for run, _ in self.lacking), *self.sources)
@@ -149,22 +156,11 @@ class Table:
 
     def groups(self) -> list[tuple[str, list[Row]]]:
         """Neighbouring rows under their heading, in order."""
-        groups: list[tuple[str, list[Row]]] = []
-        for row in self.rows:
-            if not groups or groups[-1][0] != row.group:
-                groups.append((row.group, []))
-            groups[-1][1].append(row)
-        return groups
+        return [(name, list(rows)) for name, rows in groupby(self.rows, attrgetter("group"))]
 
     def heads(self) -> list[tuple[str, int]]:
         """Headings over columns with the number of columns under each, in order."""
-        heads: list[tuple[str, int]] = []
-        for column in self.columns:
-            if heads and heads[-1][0] == column.group:
-                heads[-1] = (column.group, heads[-1][1] + 1)
-            else:
-                heads.append((column.group, 1))
-        return heads
+        return [(name, len(list(columns))) for name, columns in groupby(self.columns, attrgetter("group"))]
 
 
 def in_one_scale(table: Table) -> Table:

@@ -88,23 +88,15 @@ def _over_seeds(results: Results) -> str:
     return f"Intervals (95 %) are over {planned_seeds(results)} on these test sets, not over examples."
 
 
-def _columns(contrasts: Sequence[Contrast]) -> tuple[Column, ...]:
-    measures = {one.measure.column.name: one.measure.column for one in contrasts}
-    return tuple(
-        Column(name, column.label, column.group, "percent", column.higher_is_better, column.description)
-        for name, column in measures.items()
-    )
-
-
 def differences_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
     """One line a method and noise, one column a question: method minus baseline with interval and p."""
-    columns = _columns(contrasts)
-    by_cell = {(one.noise, one.measure.column.name): one for one in contrasts}
+    columns = dict.fromkeys(one.measure.column for one in contrasts)
+    by_cell = {(one.noise, one.measure.column): one for one in contrasts}
     rows = []
     for noise in results.noises:
         for label in results.ranked:
             if label != results.baseline and results.of(label, noise):
-                cells = (_difference(results, by_cell[noise, column.name], label) for column in columns)
+                cells = (_difference(results, by_cell[noise, column], label) for column in columns)
                 rows.append(method_row(results, label, cells, noise))
     text = f"Method minus {results.baseline}, in points."
     same = [_SAME] if any(one.same for one in contrasts) else []
@@ -181,15 +173,8 @@ def recovered_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
     names = list(dict.fromkeys(one.measure.column.name for one in contrasts))  # questions in order, noises within
     shown = sorted((one for one in contrasts if one.gap), key=lambda one: names.index(one.measure.column.name))
     columns = tuple(
-        Column(
-            f"{one.measure.column.name} {one.noise}",
-            one.noise,
-            f"{one.measure.column.group} {one.measure.column.label}",
-            "ratio",
-            None,
-            one.measure.column.description,
-        )
-        for one in shown
+        Column(f"{own.name} {noise}", noise, f"{own.group} {own.label}", "ratio", None, own.description)
+        for noise, own in ((one.noise, one.measure.column) for one in shown)
     )
     gaps = (Cell("value", text=gap_text(one, one.gap) if one.gap else "") for one in shown)
     rows = [Row(f"{results.oracle} - {results.baseline}, points", tuple(gaps), compared=False)]
@@ -224,12 +209,10 @@ def _recovered(results: Results, contrast: Contrast, label: str) -> Cell:
 
 def resolution_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
     """What the seeds can show: a block a noise, one column a question."""
-    columns = _columns(contrasts)
-    by_cell = {(one.noise, one.measure.column.name): one for one in contrasts}
+    columns = dict.fromkeys(one.measure.column for one in contrasts)
     rows = []
     for noise in results.noises:
-        block = [by_cell[noise, column.name] for column in columns]
-        lines = list(zip(*(_lines(one) for one in block), strict=True))
+        lines = zip(*(_lines(one) for one in contrasts if one.noise == noise), strict=True)
         names = ("detectable difference", "of one method alone", "oracle's difference", "resolution", "seeds")
         named = zip(names, lines, strict=True)
         rows += [Row(name, cells, noise) for name, cells in named if any(one.text != "–" for one in cells)]
