@@ -54,10 +54,14 @@ def build(
     Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
     would be replaced by one without any.
     """
+    from reports.pages.html import printed_page
+
     plan = store.plan(suite)
     if plan is None and outline is not None and outline["tables"]:
         results = Results(outline, ())
-        return _write(store.suite(suite), results, _printed_files(results))
+        made = paper_tables(results, resources.published())
+        files = {"report.html": printed_page(results, made).encode(), **table_files(results, made)}
+        return _write(store.suite(suite), results, files)
     results = load(suite, store)
     _refuse_to_empty(store.suite(suite), results)
     return _write(store.suite(suite), results, _files(results, store.suite(suite), widths))
@@ -158,14 +162,6 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
         figure_of(results, name, methods)  # raises if it has no numbers
         raise UserError(f"the figure {name!r} has no room at the width of a {width}")
     raise UserError(f"there are no numbers for the figure {name!r}")
-
-
-def _printed_files(results: Results) -> dict[str, bytes]:
-    """A report without a plan: the papers' tables, every cell of ours missing."""
-    from reports.pages.html import printed_page
-
-    made = paper_tables(results, resources.published())
-    return {"report.html": printed_page(results, made).encode(), **table_files(results, made)}
 
 
 def table_files(results: Results, made: Sequence[Table]) -> dict[str, bytes]:

@@ -8,7 +8,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any, cast
 
 from bench.errors import UserError
@@ -261,7 +260,9 @@ def load(suite: str, store: Store) -> Results:
     """
     plan, path = store.plan(suite), store.suite(suite) / "plan.json"
     if plan is None:
-        raise UserError(f"{path}: no plan; {_plan_from(path.with_name(ARCHIVE), suite)}")
+        archive, plans = path.with_name(ARCHIVE), f"`bench run {suite} --plan-only` writes one"
+        brings = f"`bench import {archive} --results DIR` brings it with its runs to another folder"
+        raise UserError(f"{path}: no plan; {brings if archive.is_file() else plans}")
     for name in _SHOWN:
         if plan.get(name) is None:
             raise Damaged(path, f"{name} is missing", f"`bench run {suite} --plan-only` writes the plan again")
@@ -299,13 +300,6 @@ def _selected(
     everywhere = (key[1:] for key in records if key[0] == at and all((one, *key[1:]) in records for one in points))
     chosen: dict[Key, Record] = {(1.0, *key): records[at, *key] for key in everywhere} if at is not None else {}
     return {"records": chosen, "measured": records, "select": select, "at": at}
-
-
-def _plan_from(archive: Path, suite: str) -> str:
-    """Return how a store gets a plan: from the archive of a committed comparison if that is there."""
-    if archive.is_file():
-        return f"`bench import {archive} --results DIR` brings it with its runs to another folder"
-    return f"`bench run {suite} --plan-only` writes one"
 
 
 def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from reports.figures.pictures import Picture, style_of
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
 
-POINTS = 100  #: a share in points
 CROWDED = 30  #: intervals beside each other that a column of a paper has no room for
 
 
@@ -50,14 +49,14 @@ def forest(results: Results) -> Picture | None:
 
 def _lines(panel: Axes, results: Results, contrast: Contrast, labels: Sequence[str]) -> None:
     if contrast.gap and contrast.is_resolved:
-        panel.axvspan(POINTS * contrast.gap.low, POINTS * contrast.gap.high, color="#dddddd", linewidth=0)
+        panel.axvspan(100 * contrast.gap.low, 100 * contrast.gap.high, color="#dddddd", linewidth=0)
     panel.axvline(0, color="#888888", linewidth=0.8)
     tests = [(place, label, test) for place, label in enumerate(labels) if (test := contrast.gains.get(label))]
     colours = [style_of(results, label)["color"] for _, label, _ in tests]
-    bars = [[(POINTS * test.low, place), (POINTS * test.high, place)] for place, _, test in tests]
+    bars = [[(100 * test.low, place), (100 * test.high, place)] for place, _, test in tests]
     panel.add_collection(LineCollection(bars, colors=colours, linewidths=1.2))
     fills = [colour if test.is_significant else "w" for (*_, test), colour in zip(tests, colours, strict=True)]
-    values, places = [POINTS * test.value for *_, test in tests], [place for place, *_ in tests]
+    values, places = [100 * test.value for *_, test in tests], [place for place, *_ in tests]
     panel.scatter(values, places, 16, fills, edgecolors=colours, linewidths=1.0, zorder=3)
     panel.set_ylim(len(labels) - 0.5, -0.5)
     panel.tick_params(axis="x", labelsize=7)

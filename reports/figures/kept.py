@@ -10,8 +10,6 @@ from reports.results import Results
 from reports.statistics.kept import Kept, kept
 from reports.statistics.paired import mean
 
-POINTS = 100  #: a share in percent
-
 
 def kept_picture(results: Results) -> Picture | None:
     """One panel a noise: score under noise, and that score over the own clean one. None without clean pairs."""
@@ -50,7 +48,7 @@ def _places(results: Results, one: Kept) -> dict[str, tuple[float, float, float,
     shares = {label: one.share(label) for label in results.methods}
     levels = {label: mean(list(one.noisy.values[label].values())) for label, share in shares.items() if share}
     return {
-        label: (POINTS * levels[label], POINTS * share.value, POINTS * share.low, POINTS * share.high)
+        label: (100 * levels[label], 100 * share.value, 100 * share.low, 100 * share.high)
         for label, share in shares.items()
         if share
     }

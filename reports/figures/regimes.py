@@ -13,8 +13,6 @@ from reports.results import Results
 from reports.statistics.paired import Floats
 from reports.statistics.regimes import Regimes, regimes
 
-POINTS = 100  #: a share in points
-
 
 def regimes_picture(results: Results) -> Picture | None:
     """One panel a noise: gains over budgets, on a logarithmic axis. None with one budget, or without enough seeds."""
@@ -47,7 +45,7 @@ def _lines(results: Results, one: Regimes) -> dict[str, Floats]:
         gains = [contrast.gain(label) for contrast in one.contrasts]
         if label != results.baseline and any(gains):
             points = [
-                (budget, POINTS * gain.value, POINTS * (gain.high - gain.value))
+                (budget, 100 * gain.value, 100 * (gain.high - gain.value))
                 for budget, gain in zip(one.budgets, gains, strict=True)
                 if gain
             ]

@@ -36,8 +36,6 @@ def _is_above(one: Cell, chance: float) -> bool:
 
 def carries_nothing(results: Results, measure: Measure) -> bool:
     """Return whether no method is significantly above chance on a number, under any noise."""
-    if measure.column.chance is None:
-        return False
     cells = (
         cell(results.of(label, noise), measure, entry["score"])
         for label, entry in results.methods.items()

@@ -76,7 +76,8 @@ def _lines(table: Table) -> list[dict[str, object]]:
 def _line(row: Row, names: Sequence[str], counted: Sequence[bool]) -> dict[str, object]:
     """`counted`: whether a column has numbers of its own beside its values, in place of those of a mean."""
     group = "group" if any(cell.source for cell in row.cells) else "noise"
-    line: dict[str, object] = {group: row.group, "row": row.label, "method": row.method, "fidelity": _fidelity(row)}
+    fidelity = row.fidelity + " (not verified)" * bool(unverified(row.fidelity))
+    line: dict[str, object] = {group: row.group, "row": row.label, "method": row.method, "fidelity": fidelity}
     for name, cell, has_own in zip(names, row.cells, counted, strict=True):
         line[name] = cell.state if cell.state != "value" else cell.text if cell.value is None else cell.value
         if group == "group":
@@ -99,10 +100,6 @@ def _beside(cell: Cell, name: str) -> dict[str, object]:
     if name.endswith(" paper"):
         return {"std": cell.std, "source": cell.source}
     return {"std": cell.std, "n": cell.n or "", "difference": cell.difference}
-
-
-def _fidelity(row: Row) -> str:
-    return f"{row.fidelity} (not verified)" if unverified(row.fidelity) else row.fidelity
 
 
 def records_frame(results: Results) -> pd.DataFrame:

@@ -196,7 +196,10 @@ def _treatments(results: Results) -> Iterable[str]:
             share = f" ({counts} of {rows:,})" if seen else ""
             scorer = f", a shared run of {keep['scorer']} that is charged to it" if keep.get("scorer") else ""
             scorer += f", {TEACHERS[keep['teacher']]}" if keep.get("teacher") in TEACHERS else ""
-            external = _external(keep["external"]) if keep.get("external") else ""
+            external = ""
+            if elsewhere := keep.get("external"):  # weights whose training is not charged
+                known = f", sha256 {elsewhere['hash'][:HASH]}" if elsewhere["hash"] else ""
+                external = f" ({elsewhere['name']}{known}), whose training no budget and no cost here contains"
             known = _true_share(results, label) if scorer or external else ""
             yield f"{label}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}{known}."
         if entry.get("untrained"):
@@ -233,12 +236,6 @@ def _selections(results: Results) -> Iterable[str]:
                 f"{whose.get(select, select)}, among those along the run and the last. The whole run is charged; what "
                 "is measured on the last weights alone is n/a."
             )
-
-
-def _external(weights: Mapping[str, Any]) -> str:
-    """Which weights from elsewhere scored the pairs, and what is not charged."""
-    known = f", sha256 {weights['hash'][:HASH]}" if weights["hash"] else ""
-    return f" ({weights['name']}{known}), whose training no budget and no cost here contains"
 
 
 def _manifests(results: Results) -> Iterable[str]:

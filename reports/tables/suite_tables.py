@@ -66,10 +66,9 @@ def overview(results: Results) -> Table:
     costs = relative_costs(results).values()
     alike = bool(costs) and max(abs(cost - 1) for cost in costs) <= ALIKE  # then a column of ones says nothing
     measures = [*headlines(results), *([] if alike else [relative_cost(results)])]
-    known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
     averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
     what = "One line for each method under each noise, one column for each question."
-    return _table(results, "overview", "Overview", what, measures, known, averages)
+    return _table(results, "overview", "Overview", what, measures, lines(results, ()), averages)
 
 
 def family_table(results: Results, name: str, stored: Sequence[Named]) -> Table:
@@ -94,7 +93,6 @@ def cost(results: Results) -> Table:
     dataset, task, metric = primary(results)
     score = record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", "Score")
     measures = [score, relative_cost(results), *(_ledger_measure(*line) for line in _LEDGER)]
-    known = [Line(label, label, entry["score"], True) for label, entry in results.methods.items()]
     extra = [
         "Counts are of the algorithm: FLOPs are matrix products and convolutions of unrepeated steps; forwards are "
         "pairs sent through a tower. A run that starts from a reference run carries that run's counts and times as "
@@ -102,7 +100,7 @@ def cost(results: Results) -> Table:
     ]
     if lost := sum(run.costs_lost for run in results.runs):
         extra.append(f"The costs of {lost} runs are lost, because their ledgers were damaged; means are of the others.")
-    return _table(results, "cost", "Cost", "What every score was paid with.", measures, known, extra)
+    return _table(results, "cost", "Cost", "What every score was paid with.", measures, lines(results, ()), extra)
 
 
 _LEDGER: tuple[tuple[str, str, str, Unit], ...] = (
