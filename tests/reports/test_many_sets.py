@@ -23,7 +23,7 @@ from reports.statistics.many_sets import (
     signed_rank,
 )
 from reports.statistics.paired import LEVEL, Values
-from reports.tables.over_sets import Scored, above_chance, main_scores
+from reports.tables.over_sets import Scored, above_chance, block_of, main_scores
 from reports.tables.pairs import PairsOfMethods
 from reports.tables.suite_tables import tables
 from reports.tables.table import Column, Table
@@ -51,7 +51,7 @@ def test_means_and_probabilities_are_rliables(shape: tuple[int, int]) -> None:
 
 def test_sets_that_share_images_are_one_block() -> None:
     names = ("drawings", "drawings_captions", "emoji/iid", "emoji/openmoji", "emoji-a/iid", "pets")
-    assert [scored(name, {}).block for name in names] == ["drawings", "drawings", "emoji", "emoji", "emoji-a", "pets"]
+    assert [block_of(name) for name in names] == ["drawings", "drawings", "emoji", "emoji", "emoji-a", "pets"]
 
 
 def test_intervals_are_percentiles_over_whole_seeds() -> None:
