@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.console.progress import Progress
-from bench.data.noise import NoiseManifest
 from bench.distributed import current
 from bench.errors import UserError
 from bench.evaluation import evaluate
@@ -62,7 +61,11 @@ def execute(
             if todo.train:
                 inputs = scored_pairs.chosen(scoring, inputs, out)
                 progress.stage("train")
-            job = _job(planned, inputs, reference, out.again() if todo.again else out)
+            if reference is not None:
+                refuse_changed(reference, weights_name(1.0))
+            device, place = available_device(), out.again() if todo.again else out
+            reset_peak_memory(device)
+            job = make_job(planned.run, inputs, planned.resolved, place, reference, device)
             job.should_stop, job.on_step = should_stop, progress.step
             if todo.train:
                 ledger = train(job)
@@ -150,22 +153,9 @@ def _prepare_store(planned: Planned, inputs: Inputs, out: RunWriter) -> None:
     out.write_settings({**planned.run.settings(), **versions, **address})
     if not out.finished:
         out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **out.progress()})
-    manifest = _manifest(planned, inputs)
-    if manifest is not None and not out.path("noise.parquet").exists():
+    manifest = inputs.manifest
+    if planned.manifest is not None and manifest is not None and not out.path("noise.parquet").exists():
         out.write_path("noise.parquet", manifest.save)
-
-
-def _manifest(planned: Planned, inputs: Inputs) -> NoiseManifest | None:
-    """The manifest that the run's records depend on; see `Planned.manifest`."""
-    return inputs.manifest if planned.manifest is not None else None
-
-
-def _job(planned: Planned, inputs: Inputs, reference: RunStore | None, out: RunStore) -> Job:
-    device = available_device()
-    reset_peak_memory(device)
-    if reference is not None:
-        refuse_changed(reference, weights_name(1.0))
-    return make_job(planned.run, inputs, planned.resolved, out, reference, device)
 
 
 def _read_inputs(planned: Planned, reader: InputsReader | None) -> Inputs:
@@ -202,7 +192,8 @@ def _evaluate(
         booked = now
         progress.measured(sum(map(out.has_records, keys)), len(keys))
 
-    manifest, kept, keys = _manifest(planned, inputs), scored_pairs.kept_rows(inputs, out), planned.evaluation_keys()
+    manifest = inputs.manifest if planned.manifest is not None else None  # see `Planned.manifest`
+    kept, keys = scored_pairs.kept_rows(inputs, out), planned.evaluation_keys()
     for at in points:
         path = out.path(weights_name(at))
         checkpoint = group.agree(file_hash(path) if writer else "")  # others read it once the first one has

@@ -99,9 +99,8 @@ def evaluation_sets(suite: str) -> list[str]:
     loaded = load_suite(suite)
     if not loaded.data.on_features:
         raise UserError(f"--for {suite}: reads pixels; name a suite with data.features")
-    asked = loaded.evaluates
-    read = [EvaluationPlan(loaded.data, one).wanted() for one in asked]
-    return list(dict.fromkeys(name for names in read for name in names))
+    plans = (EvaluationPlan(loaded.data, asked) for asked in loaded.evaluates)
+    return list(dict.fromkeys(name for plan in plans for name in plan.wanted()))
 
 
 def _extractions(request: Request, models: Models, root: Path) -> Iterator[Extraction]:

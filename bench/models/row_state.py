@@ -53,12 +53,11 @@ def row_states(stored: Stored) -> Mapping[str, RowState]:
     pairs, noise = inputs.seen, inputs.noise_of_seen or Noise()
     method = stored.features.method
     assert isinstance(method, torch.nn.Module)
-    vectors = {
-        name: buffer.double().cpu().numpy()
+    return {
+        name: RowState(name, buffer.double().cpu().numpy(), pairs, noise)
         for name, buffer in method.named_buffers()
         if buffer.is_floating_point() and buffer.shape == (len(pairs),) and bool(torch.isfinite(buffer).all())
     }
-    return {name: RowState(name, values, pairs, noise) for name, values in vectors.items()}
 
 
 def find_state(stored: Stored, name: str) -> RowState:

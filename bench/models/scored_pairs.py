@@ -50,8 +50,11 @@ class Scoring:
 
         Raises Damaged and UserError as `chosen` does.
         """
-        if self.run.scorer:
-            weights = self._external_weights()
+        if named := self.run.scorer:
+            weights = file_hash(located(named.weights, "keep.weights"))
+            if self.scorer not in (weights, named.weights):  # a job may start hours after it was planned
+                message = "changed since this was planned; start again: the run then gets an id of its own"
+                raise UserError(f"keep.weights of {self.run.label}: {named.weights}: {message}")
             seen = external_scorer.images_seen(self.run, pairs)
             return *external_scorer.load(self.run, available_device()), weights, seen
         assert self.reference is not None
@@ -59,19 +62,6 @@ class Scoring:
         refuse_changed(self.reference, weights_name(1.0))
         path, inputs = self.reference.path(weights_name(1.0)), InputsReader().for_model(self.run.reference)
         return *rebuilt(self.run.reference, inputs, path, available_device()), file_hash(path), pairs
-
-    def _external_weights(self) -> str:
-        """Return the sha256 of an external model's weights.
-
-        Raises UserError if they are not those of the run's id, because a job may start hours after it was planned.
-        """
-        named = self.run.scorer
-        assert named is not None
-        weights = file_hash(located(named.weights, "keep.weights"))
-        if self.scorer not in (weights, named.weights):
-            message = "changed since this was planned; start again: the run then gets an id of its own"
-            raise UserError(f"keep.weights of {self.run.label}: {named.weights}: {message}")
-        return weights
 
 
 def chosen(scoring: Scoring, inputs: Inputs, out: RunStore) -> Inputs:

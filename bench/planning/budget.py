@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench.catalogue.budget_kinds import BUDGET_KINDS, BudgetKind, StepCosts
+from bench.catalogue.budget_kinds import BUDGET_KINDS, StepCosts
 from bench.data.order import steps_per_epoch
 from bench.errors import UserError
 from bench.training.schedule import Resolved
@@ -31,11 +31,13 @@ def resolve(
     Raises UserError if a phase would get no step, the run too many, or a batch is larger than the data.
     """
     per_epoch, entry = steps_per_epoch(rows, batch), BUDGET_KINDS[kind]
-    costs = StepCosts(batch, per_epoch, step_flops, step_seconds)
+    costs = StepCosts(batch, per_epoch, step_flops, step_seconds or {})
     if entry.steps is not None:
         counts = _split(entry.steps(value, costs), [phase.share for phase in phases])
     else:
-        counts = _bought(entry, value, costs, phases)
+        assert entry.price is not None
+        price = entry.price(costs)
+        counts = [int(value * phase.share / price[phase.name]) for phase in phases]
     for phase, steps in zip(phases, counts, strict=True):
         if steps < 1:
             raise UserError(f"budget.{kind}: {value:g} leaves no step for phase {phase.name!r}; give more")
@@ -49,16 +51,6 @@ def resolve(
 def no_steps(phases: Sequence[Phase], step_flops: Mapping[str, int], seen: int, batch: int) -> Resolved:
     """Return the phases of a run that is measured as it begins, each without a step. `seen`: rows of one pass."""
     return Resolved(tuple((phase.name, 0) for phase in phases), dict(step_flops), batch, steps_per_epoch(seen, batch))
-
-
-def _bought(entry: BudgetKind, value: float, costs: StepCosts, phases: Sequence[Phase]) -> list[int]:
-    """Return the steps that each phase's share of `value` pays for."""
-    assert entry.price is not None
-    try:
-        price = entry.price(costs)
-    except ValueError as error:
-        raise UserError(f"budget.{entry.name}: {error}") from error
-    return [int(value * phase.share / price[phase.name]) for phase in phases]
 
 
 def _split(total: int, shares: Sequence[float]) -> list[int]:

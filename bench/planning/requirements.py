@@ -48,7 +48,8 @@ def ids_are_known(suite: Suite) -> bool:
 
 
 def _without_ids(suite: Suite) -> list[Missing]:
-    return [*starts(suite), *noise(suite), *towers(suite)]
+    towers = [gone for spec in suite.towers for gone in tower_files.missing(spec)]
+    return [*starts(suite), *noise(suite), *towers]
 
 
 def _check_scorers(suite: Suite) -> None:
@@ -123,11 +124,6 @@ def noise(suite: Suite) -> list[Missing]:
         for file in noise.files
         if not os.path.isfile(file)
     ]
-
-
-def towers(suite: Suite) -> list[Missing]:
-    """Return the missing vocabularies and weights of single towers; without them no run has an id."""
-    return [gone for spec in suite.towers for gone in tower_files.missing(spec)]
 
 
 def refuse(suite: Suite) -> None:

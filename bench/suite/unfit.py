@@ -182,7 +182,11 @@ def unknown_names(suite: Suite) -> Iterator[Fault]:
             continue
         if chain := suite.chain(entry):
             yield ("methods", position, "method"), chain
-        yield from ((("methods", position), message) for message in _cannot_work(suite, entry))
+        wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
+        for towers in suite.towers:
+            if not towers.stored:
+                for unmet in needs.unmet(wanted, towers, suite.data):
+                    yield ("methods", position), _sentence(entry, *unmet)
     if not broken:
         yield from _nothing_applies(suite)
 
@@ -212,14 +216,6 @@ def _nothing_applies(suite: Suite) -> Iterator[Fault]:
             yield ("methods",), f"no method can be trained on these features: {next(iter(reasons.values()))}"
         elif reason := reasons[suite.baseline_row]:
             yield ("baseline",), f"{suite.baseline_row} is not applicable: {reason}; name another row"
-
-
-def _cannot_work(suite: Suite, entry: MethodEntry) -> Iterator[str]:
-    """Reasons why a row cannot be trained on the suite's towers."""
-    wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
-    for towers in suite.towers:
-        if not towers.stored:
-            yield from (_sentence(entry, *unmet) for unmet in needs.unmet(wanted, towers, suite.data))
 
 
 def _sentence(entry: MethodEntry, word: str, reason: str) -> str:

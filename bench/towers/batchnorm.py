@@ -34,11 +34,14 @@ class GroupedBatchNorm2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, C, H, W] -> the same; b is a multiple of `group` in training (or the whole batch, if that is smaller)."""
-        if not self.training:
+        if self.training:
+            parts = [self._normalise(part) for part in x.split(self.group)]
+            y = parts[0] if len(parts) == 1 else torch.cat(parts)
+        else:
             mean, var = self.running_mean, self.running_var
-            return self._tail(F.batch_norm(x, mean, var, self.weight, self.bias, False, 0.0, self.eps))
-        parts = [self._normalise(part) for part in x.split(self.group)]
-        return self._tail(parts[0] if len(parts) == 1 else torch.cat(parts))
+            y = F.batch_norm(x, mean, var, self.weight, self.bias, False, 0.0, self.eps)
+        out: Tensor = self.act(self.drop(y))
+        return out
 
     def _normalise(self, x: Tensor) -> Tensor:
         mean, var = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
@@ -47,10 +50,6 @@ class GroupedBatchNorm2d(nn.Module):
         if self.recording:
             self.seen.append((mean, var))
         return y
-
-    def _tail(self, x: Tensor) -> Tensor:
-        out: Tensor = self.act(self.drop(x))
-        return out
 
 
 def group_batchnorm(module: nn.Module, group: int) -> None:

@@ -28,14 +28,12 @@ def begin(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -> None:
     Without `fetch`, missing weights and those that are only a name are left out. Raises UserError for weights that
     cannot be read or fetched, or do not fit.
     """
-    if spec.image_start is not None and (fetch or _is_there(spec.image_start)):
-        _fill(towers.visual, _image_weights(towers.visual, spec), spec.image_start, "image_start")
-    if spec.text_start is not None and (fetch or _is_there(spec.text_start)):
-        _fill(towers.text, _text_weights(towers.text, spec), spec.text_start, "text_start")
-
-
-def _is_there(start: str) -> bool:
-    return tower_files.is_place(start) and bool(tower_files.start_files(start))
+    for kind, tower, weights, start in (
+        ("image", towers.visual, _image_weights, spec.image_start),
+        ("text", towers.text, _text_weights, spec.text_start),
+    ):
+        if start and (fetch or (tower_files.is_place(start) and tower_files.start_files(start))):
+            _fill(tower, weights(tower, spec, start), start, f"{kind}_start")
 
 
 def fetch(spec: TowerSettings) -> None:
@@ -46,13 +44,12 @@ def fetch(spec: TowerSettings) -> None:
         _from_hub(spec.text)
 
 
-def _image_weights(visual: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
-    assert spec.image_start is not None
-    if spec.image_start == "imagenet":
+def _image_weights(visual: nn.Module, spec: TowerSettings, start: str) -> dict[str, Tensor]:
+    if start == "imagenet":
         return _from_timm(spec)
-    if not Path(spec.image_start).is_file():
-        raise UserError(f"towers.image_start: {spec.image_start}: no such file; a file of weights, or imagenet")
-    state = unwrapped(Path(spec.image_start))
+    if not Path(start).is_file():
+        raise UserError(f"towers.image_start: {start}: no such file; a file of weights, or imagenet")
+    state = unwrapped(Path(start))
     weights = {name.removeprefix("module."): x for name, x in state.items() if isinstance(x, Tensor)}
     if any(name.startswith("visual.") for name in weights):  # a whole CLIP
         return {name.removeprefix("visual."): x for name, x in weights.items() if name.startswith("visual.")}
@@ -80,20 +77,19 @@ def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
     return {f"trunk.{key}": x for key, x in made.state_dict().items()}
 
 
-def _text_weights(text: nn.Module, spec: TowerSettings) -> dict[str, Tensor]:
+def _text_weights(text: nn.Module, spec: TowerSettings, start: str) -> dict[str, Tensor]:
     from bench.towers.bert import BertText, own_name
 
-    assert spec.text_start is not None
     if not isinstance(text, BertText):
         raise UserError(
             f"towers.text_start: {spec.text} is no model of transformers'; weights of open_clip go below a method's "
             "`start`, as in start: open_clip:MODEL/TAG"
         )
-    folder = Path(spec.text_start)
+    folder = Path(start)
     files = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
-    if spec.text_start != "hub" and not files:
+    if start != "hub" and not files:
         raise UserError(f"towers.text_start: {folder}: holds neither model.safetensors nor pytorch_model.bin")
-    path = _from_hub(spec.text) if spec.text_start == "hub" else files[0]
+    path = _from_hub(spec.text) if start == "hub" else files[0]
     named = {own_name(name): x for name, x in read(path).items()}
     weights = {name: x for name, x in named.items() if name is not None}
     if text.type_embedding is None:

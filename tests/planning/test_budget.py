@@ -42,9 +42,7 @@ def test_a_dearer_step_means_fewer_of_them_under_a_flop_budget() -> None:
     assert resolved("samples", 6000, TWO).phases == (("learn", 12), ("unlearn", 48))
 
 
-def test_device_seconds_need_a_calibration() -> None:
-    with pytest.raises(UserError, match="device_seconds"):
-        resolved("device_seconds", 10)
+def test_device_seconds_buy_steps_at_their_calibrated_price() -> None:
     assert resolved("device_seconds", 10, step_seconds={"train": 0.5}).steps == 20
 
 
