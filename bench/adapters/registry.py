@@ -25,7 +25,6 @@ from bench.reading import TEXT_BYTES, content
 if TYPE_CHECKING:
     from methods.protocol import Method
 
-
 GROUP = "bench.methods"
 _SIDES = ("none", "reference", "ema")
 
@@ -183,11 +182,6 @@ def start(name: str, given: str | None) -> str | None:
     """Return the method whose run a method starts from; None if it begins at fresh towers or at `given` weights."""
     method = find(name)
     return None if given and method.side != "reference" else method.reference
-
-
-def all_methods() -> dict[str, type[Method]]:
-    """Return every method by name, sorted."""
-    return {name: find(name) for name in names()}
 
 
 def _import(place: Source) -> ModuleType:

@@ -21,12 +21,20 @@ def new_method(name: str, folder: Path) -> list[Path]:
 
     Raises UserError for a name that no method can have, and if one of the files exists: nothing is overwritten.
     """
-    _check_name(name)
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        raise UserError(f"{name!r}: a method's name is lower-case words with underscores between, as in my_loss")
+    if len(name) > NAME_LETTERS:
+        raise UserError(f"{name}: a method's name has at most {NAME_LETTERS} letters")
+    if keyword.iskeyword(name):
+        raise UserError(f"{name!r}: is a word of Python; choose another name")
     files = {folder / f"{prefix}{name}.py": method_source(name, prefix) for prefix in ("", "test_")}
     for path in files:
         if path.exists():
             raise UserError(f"{path}: is there already; choose another name or --folder")
-    _check_free(name)
+    if name in registry.names():
+        raise UserError(f"{name!r}: there is a method of this name, {registry.source(name).path}")
+    if importlib.util.find_spec(name) or importlib.util.find_spec(f"methods.{name}"):
+        raise UserError(f"{name!r}: a Python module has this name, and one of the two would hide the other")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
@@ -46,20 +54,3 @@ def method_source(name: str, prefix: str = "") -> str:
     for old, new in named.items():
         text = text.replace(old, new)
     return text
-
-
-def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        raise UserError(f"{name!r}: a method's name is lower-case words with underscores between, as in my_loss")
-    if len(name) > NAME_LETTERS:
-        raise UserError(f"{name}: a method's name has at most {NAME_LETTERS} letters")
-    if keyword.iskeyword(name):
-        raise UserError(f"{name!r}: is a word of Python; choose another name")
-
-
-def _check_free(name: str) -> None:
-    """A file of this name must hide neither another method nor a module that the harness imports."""
-    if name in registry.names():
-        raise UserError(f"{name!r}: there is a method of this name, {registry.source(name).path}")
-    if importlib.util.find_spec(name) or importlib.util.find_spec(f"methods.{name}"):
-        raise UserError(f"{name!r}: a Python module has this name, and one of the two would hide the other")

@@ -130,7 +130,10 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
             name="small",
             summary="towers for CPUs; texts are read by a vocabulary of `towers.vocabulary` tokens, learned from them",
             image=_images_of(architectures.IMAGE_TOWERS),
-            text=_texts_of(architectures.TEXT_TOWERS, tokenizer=lazy("bench.towers.tokenization:learned")),
+            text=_texts_of(
+                architectures.TEXT_TOWERS,
+                tokenizer=lambda towers, config, learn: learn(towers.vocabulary, config["context_length"]),
+            ),
         ),
         TowerFamily(
             name="papers",
@@ -189,7 +192,7 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
                 config=lambda _name: {"context_length": 1},
                 content=lambda name: name,
                 build=lazy("bench.towers.heads:text_head"),
-                tokenizer=lazy("bench.towers.heads:stored_texts"),
+                tokenizer=lambda _towers, _config, texts: texts.stored(),  # looks captions up
             ),
         ),
     ),

@@ -106,12 +106,10 @@ def clock_of(phase: Phase) -> Clock:
     return Clock(step=0, phase=phase.name, progress=0.0, epoch=0)
 
 
-def example_rows(
-    method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock, device: str = "meta"
-) -> Rows:
-    """Return rows as `encode` takes them, with images of `size` px, to count costs by."""
-    images, tokens = towers.blank_images(batch, size, device), towers.blank_texts(batch, device)
-    ids = torch.arange(batch, device=device)
+def example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
+    """Return rows on meta as `encode` takes them, with images of `size` px, to count costs by."""
+    images, tokens = towers.blank_images(batch, size, "meta"), towers.blank_texts(batch, "meta")
+    ids = torch.arange(batch, device="meta")
     return Rows(images, tokens, ["a"] * batch, ids, range(batch), clock, (images,) * method.extra_views)
 
 

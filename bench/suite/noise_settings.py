@@ -152,10 +152,6 @@ class NoiseSettings(Model):
                 levels.setdefault((noise.kind if rate else "", rate), level)
         return list(levels.values())
 
-    def is_at(self, rate: float, kind: str | None) -> bool:
-        """Whether this is one rate alone, of a kind or of any (None); clean pairs are of every kind."""
-        return self.rates == (rate,) and (not rate or kind in (None, self.kind))
-
     def file(self, rate: float) -> str | None:
         """The index file of a rate; None if the noise is drawn."""
         noisy = [one for one in self.rates if one]

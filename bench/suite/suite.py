@@ -230,7 +230,8 @@ class Suite(Model):
 
     def seeds_of(self, rate: float, kind: str | None = None) -> tuple[int, ...]:
         """The seeds that runs have at a rate of a kind of noise, by default of the first kind that has the rate."""
-        known = [seeds for _, one, seeds in self._levels() if one.is_at(rate, kind)]
+        levels = [(one.kind, seeds) for _, one, seeds in self._levels() if one.rates == (rate,)]
+        known = [seeds for own, seeds in levels if not rate or kind in (None, own)]  # clean pairs are of every kind
         return max(known, key=len, default=self.seeds)
 
     def runs(self) -> list[Run]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bench.catalogue.architectures import Config
-from bench.towers.tokenization import Tokenizer, TrainingTexts
+from bench.towers.tokenization import Tokenizer
 
 
 class Head(nn.Module):
@@ -62,8 +61,3 @@ def image_head(_name: str, config: Config, dim: int) -> nn.Module:
 def text_head(_name: str, config: Config, dim: int, tokenizer: Tokenizer) -> nn.Module:
     """Build the text tower; its input is as wide as the vectors that the tokenizer looks up."""
     return Head(tokenizer.size, dim, **config["head"])
-
-
-def stored_texts(_towers: Any, _config: Config, texts: TrainingTexts) -> Tokenizer:
-    """Return the tokenizer of a run on text features: it looks captions up."""
-    return texts.stored()

@@ -89,11 +89,6 @@ class ClipTokenizer:
         return tokens
 
 
-def learned(towers: TowerSettings, config: dict[str, Any], learn: TrainingTexts) -> Tokenizer:
-    """Return a vocabulary of the suite's size; `learn(tokens, context_length)` makes it from the training texts."""
-    return learn(towers.vocabulary, config["context_length"])
-
-
 def published(towers: TowerSettings, config: dict[str, Any], _learn: Any) -> Tokenizer:
     """Return the tokenizer of transformers that the text tower names, or CLIP's."""
     options = config.get("tokenizer_kwargs") or {}

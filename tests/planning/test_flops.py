@@ -285,7 +285,7 @@ def test_only_a_method_that_looks_at_weights_before_it_begins_is_counted_on_real
     file.write_text(SUITE)
     plugin.write_text(LOOKING)
     own_plugins(plugin)
-    own = [name for name, kind in registry.all_methods().items() if kind.prepare is not Adapter.prepare]
+    own = [name for name in registry.names() if registry.find(name).prepare is not Adapter.prepare]
     changes = [f"methods=[clip, {', '.join(own)}]", "noise.rates=[0]", "seeds=[0]", "towers.context=16"]
     planned = plan(load_suite(file, [*changes, "budget.samples=1600"]).runs(), Store(tmp_path))
     steps = {one.run.method: one.resolved.step_flops for one in planned}

@@ -55,8 +55,6 @@ _PROBE = partial(
     averaged=True,
 )
 _SHIFTED = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")
-
-
 _UNTESTED = "of concepts that the test set does not hold"
 
 SHIPPED = (

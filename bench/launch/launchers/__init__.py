@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from bench.errors import UserError
 from bench.registry import Registry, lazy
@@ -44,10 +44,6 @@ class Launcher:
     gpus: Callable[[Suite, int | None], int] = lambda _, given: given or 0
 
 
-def _of(module: str) -> Callable[..., Any]:
-    return lazy(f"{__name__}.{module}:prepare")
-
-
 def find(name: str) -> Launcher:
     """Return a launcher by the word of `--launcher`. Raises UserError for an unknown one."""
     if message := LAUNCHERS.wrong(name):
@@ -58,17 +54,17 @@ def find(name: str) -> Launcher:
 LAUNCHERS: Registry[Launcher] = Registry(
     "a launcher",
     (
-        Launcher("local", "on this machine", _of("local")),
+        Launcher("local", "on this machine", lazy(f"{__name__}.local:prepare")),
         Launcher(
             "slurm",
             "as SLURM jobs, as the suite's slurm section says",
-            _of("slurm"),
+            lazy(f"{__name__}.slurm:prepare"),
             lambda suite, given: suite.slurm.nodes * (suite.slurm.gpus if given is None else given),
         ),
         Launcher(
             "ray",
             "as tasks of a Ray cluster, as the suite's ray section says",
-            _of("ray"),
+            lazy(f"{__name__}.ray:prepare"),
             lambda suite, given: given or math.ceil(suite.ray.gpus or 0),
         ),
     ),
