@@ -107,6 +107,7 @@ def state(
         spread, pictures = row_state.state_spread(shown), row_state.state_pictures(shown, count)
         page = pictures_page(stored.title, [spread], pictures)
         write_file("--html", html, page.encode())
+        echo(html)
     if csv_file is not None:
         write_csv(csv_file, [("key", shown.name), *zip(shown.pairs.keys, shown.values.tolist(), strict=True)])
 

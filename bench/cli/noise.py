@@ -49,6 +49,7 @@ def show(
         ]
         page = pictures_page(f"Noise in {pairs.name}", [summary(pairs, manifest)], [(f"Shown: {len(places)}", items)])
         write_file("--html", html, page.encode())
+        echo(html)
 
 
 def audit(
@@ -85,3 +86,4 @@ def audit(
         heading = f"The {len(items)} of least confidence, which are not all wrong"
         page = pictures_page(f"Pairs of {audited.pairs.name} that look wrong", audited.lines, [(heading, items)])
         write_file("--html", html, page.encode())
+        echo(html)

@@ -70,12 +70,13 @@ def _readable(key: str, value: Any) -> str:
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows, the heading first, to the file of `--csv` as `write_file` does."""
+    """Write rows, the heading first, to the file of `--csv` as `write_file` does, and print its name."""
     write_file("--csv", path, csv_text(rows).encode())
+    echo(path)
 
 
 def write_file(option: str, path: Path, content: bytes) -> None:
-    """Write the file that an option names, and print its name. Raises UserError if it cannot be written.
+    """Write the file that an option names. Raises UserError if it cannot be written, or is a pipe or a device.
 
     The folder has to be there: a mistyped one is a mistake, not a wish.
     """
@@ -87,7 +88,6 @@ def write_file(option: str, path: Path, content: bytes) -> None:
         files.write_bytes(Path(os.path.realpath(path)), content)  # what a link leads to, never the link: /dev/stdout
     except OSError as error:
         raise UserError(f"{option} {path}: cannot be written: {error.strerror}") from error
-    echo(path)
 
 
 def record_table(records: Sequence[Record]) -> list[str]:
