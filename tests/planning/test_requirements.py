@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 import bench
-from bench import data_folder
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.planning import requirements
@@ -133,16 +132,16 @@ def test_a_broken_evaluation_set_is_refused_before_anything_trains(
     assert not (tmp_path / "results").exists()
 
 
-def test_the_suites_own_command_gets_its_shards_and_sets_of_no_catalogue(tmp_path: Path) -> None:
+def test_the_suite_says_how_to_get_its_shards_and_sets_of_no_catalogue(tmp_path: Path) -> None:
     file, own = tmp_path / "made.yaml", "make {data}/mine && bench data index mine"
     file.write_text(
         f"name: made\ndata: {{name: mine, get: '{own}'}}\nbudget: {{epochs: 1}}\nmethods: [clip]\n"
         "evaluate: {tasks: [zero_shot, retrieval], datasets: {zero_shot: [mine, cars], retrieval: [my_captions]}}\n"
     )
     gets = {one.what.split(",")[0]: one.get for one in requirements.missing(load_suite(file))}
-    command = f"make {data_folder.root()}/mine && bench data index mine"
-    own_ones = {what for what, get in gets.items() if get == command}
+    own_ones = {what for what, get in gets.items() if get == load_suite(file).data.how_to_get}
     assert own_ones == {"mine", "mine (mine)", "my_captions (my_captions)"}
+    assert not any("make" in get for get in gets.values()), "a command of somebody else's suite is not repeated"
     assert gets["Stanford Cars (cars)"].startswith("hf download")
 
 
