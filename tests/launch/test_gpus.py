@@ -167,7 +167,7 @@ def test_a_stop_request_to_any_rank_stops_all_after_one_step(start_slow: Callabl
         ),
         (["--processes", "2", "--gpus", "2"], "--gpus and --processes: say one of them"),
         (["--processes", "2", "--set", "budget={device_seconds: 9}"], "calibrated on one device"),
-        (["--launcher", "slrum"], "--launcher slrum: should be local or slurm or ray; did you mean 'slurm'?"),
+        (["--launcher", "slrum"], "--launcher 'slrum' should be 'local', 'slurm' or 'ray'; did you mean 'slurm'?"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(
