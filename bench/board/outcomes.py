@@ -96,7 +96,7 @@ def _of_classes(outcomes: Outcomes, score: str) -> Scores:
     scores = {(f"top{k}", score): _mean(ranks.hits(k)) for k in (1, 5)}
     scores["mean_per_class_recall", score] = _mean_per_class(ranks.hits(1), labels), len(labels)
     if f"{score}_log_likelihood" in outcomes:
-        if (ranks.tied_wrong * ranks.tied_right).sum() > _TIES:
+        if (ranks.tied_wrong.astype(np.float64) * ranks.tied_right).sum() > _TIES:  # a product may not overflow
             raise ValueError(f"{score}_tied_wrong: holds more ties than classes have")
         logs = outcomes[f"{score}_log_likelihood"].astype(np.float64)
         scores["likelihood", score] = float(np.exp(logs.mean())), len(logs)
