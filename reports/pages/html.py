@@ -30,8 +30,6 @@ from reports.tables.table import Cell, Column, Measured, Row, Table, Unit, marks
 _ANSWERING = ("kept", "recovered", "differences")  #: figures that stand under the answer
 _OPEN = ("overview", "differences", "kept", "recovered", "resolution")  #: tables that are never folded
 _FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
-_BUDGET = "<details><summary>at {}</summary>{}</details>"
-_GROUP = '<tr class="group"><th scope="rowgroup">{}</th><td colspan="{}"></td></tr>'
 _ASSETS = Path(__file__).parents[1] / "assets"
 _DIALOG = Html(
     "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "
@@ -159,7 +157,10 @@ def _section(results: Results, table: Table, places: Mapping[str, int], shared: 
     shown = html(
         '{}{}<ol class="notes">{}</ol>',
         _table(results, first, places),
-        together(html(_BUDGET, budget, _table(results, one, places)) for budget, one in others),
+        together(
+            html("<details><summary>at {}</summary>{}</details>", budget, _table(results, one, places))
+            for budget, one in others
+        ),
         together(html("<li>{}</li>", note) for note in notes),
     )
     return html(
@@ -221,7 +222,13 @@ def _bodies(results: Results, table: Table, places: Mapping[str, int]) -> Iterab
         yield html(
             "<tbody{}>{}{}</tbody>",
             "" if printed else html(' class="chance"'),
-            html(_GROUP, table.heading(group), len(table.columns)) if group else "",
+            html(
+                '<tr class="group"><th scope="rowgroup">{}</th><td colspan="{}"></td></tr>',
+                table.heading(group),
+                len(table.columns),
+            )
+            if group
+            else "",
             together(_row(results, table, row, places) for row in rows),
         )
 
