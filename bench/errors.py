@@ -28,6 +28,10 @@ class UserError(Exception):
         return "\n".join(self.lines)
 
 
+class DiskFull(UserError):
+    """The disk is full. Whoever makes runs stops: no further one would fit either."""
+
+
 UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on
 LISTED = 50  #: valid words that one line of a message holds
 
@@ -67,7 +71,7 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "the name is too long; choose one of at most 255 bytes",
     errno.ENOTDIR: "a part of this path is a file where a folder should be; choose another path",
     errno.EISDIR: "is a folder where a file should be; choose another path",
-    errno.EEXIST: "is there already; move it away, or choose another path",
+    errno.EEXIST: "already exists; move or rename it, or choose another path",
     errno.ENOENT: "there is no such file or folder; check the path",
     errno.ELOOP: "is a link that leads back to itself; remove it",
     errno.EMFILE: "too many files are open; raise the limit with `ulimit -n 4096`, or use fewer --jobs",

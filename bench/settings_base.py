@@ -72,11 +72,11 @@ def entry_of(registry: Registry[Any]) -> AfterValidator:
 
 
 def once(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values as they are; a fault at the first that stands twice."""
+    """The values as they are; a fault at the first that is a duplicate."""
     seen = set()
     for position, value in enumerate(values):
         if value in seen:
-            raise fault(f"{shown(value)} stands twice", position)
+            raise fault(f"{shown(value)} is a duplicate", position)
         seen.add(value)
     return values
 

@@ -153,7 +153,7 @@ class _Walk:
             for key, value in node.value:
                 inner = (*place, _key(key, place))
                 if inner in self.lines:
-                    raise InvalidYaml(key.start_mark.line + 1, "stands twice", inner)
+                    raise InvalidYaml(key.start_mark.line + 1, "duplicate key", inner)
                 self.lines[inner] = key.start_mark.line + 1
                 if ":" in key.value and key.style is None and not value.value:
                     spaced = ": ".join(key.value.split(":", 1))

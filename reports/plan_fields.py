@@ -42,10 +42,10 @@ def _faults(plan: Mapping[str, Any]) -> Iterable[str]:
         yield from _lacking(plan["primary"], "primary", ("dataset", "task", "metric"))
     labels = {name: [entry["label"] for entry in plan[name]] for name in ("methods", "noises")}
     for name, known in labels.items():
-        yield from (f"{name}: the label {one!r} stands twice" for one in dict.fromkeys(known) if known.count(one) > 1)
+        yield from (f"{name}: duplicate label {one!r}" for one in dict.fromkeys(known) if known.count(one) > 1)
     baseline = plan.get("baseline")
     if baseline and baseline not in labels["methods"]:
-        yield f"baseline: {baseline!r} is no label of a method{nearest(baseline, labels['methods'])}"
+        yield f"baseline: unknown label {baseline!r}{nearest(baseline, labels['methods'])}"
     for place, cell in enumerate(plan["cells"]):
         for field, among in (("method", "methods"), ("noise", "noises")):
             label, known = cell[field], labels[among]

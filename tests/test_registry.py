@@ -195,6 +195,6 @@ def test_the_data_folder_is_given_or_beside_the_work(tmp_path: Path, monkeypatch
 
 def test_what_stands_twice_is_found_at_its_second_place() -> None:
     assert once((1, 2, 3)) == (1, 2, 3)
-    with pytest.raises(Exception, match="2 stands twice") as caught:
+    with pytest.raises(Exception, match="2 is a duplicate") as caught:
         once((1, 2, 3, 2))
     assert caught.value.context["at"] == [3]  # type: ignore[attr-defined]

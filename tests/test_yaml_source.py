@@ -72,8 +72,8 @@ def test_every_value_knows_its_line(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: 1\nb: 2\na: 3\n", ":3: a: stands twice"),
-        ("a:\n  b: 1\n  b: 2\n", ":3: a.b: stands twice"),
+        ("a: 1\nb: 2\na: 3\n", ":3: a: duplicate key"),
+        ("a:\n  b: 1\n  b: 2\n", ":3: a.b: duplicate key"),
         ("- 1\n", ":1: should be a mapping"),
         ("", ":1: should be a mapping"),
         ("a: [1,\n", ":2: not valid YAML"),

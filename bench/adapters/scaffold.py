@@ -30,7 +30,7 @@ def new_method(name: str, folder: Path) -> list[Path]:
     files = {folder / f"{prefix}{name}.py": method_source(name, prefix) for prefix in ("", "test_")}
     for path in files:
         if path.exists():
-            raise UserError(f"{path}: is there already; choose another name or --folder")
+            raise UserError(f"{path}: already exists; choose another name or --folder")
     if name in registry.names():
         raise UserError(f"{name!r}: there is a method of this name, {registry.source(name).path}")
     if importlib.util.find_spec(name) or importlib.util.find_spec(f"methods.{name}"):

@@ -86,8 +86,8 @@ class BundleChecker:
         with _told(outcome, "plan: "):
             for one in known[:1]:
                 follows.refuse_other_headline(plan, one)
-        if outcome.runs == outcome.shared and not outcome.problems:
-            outcome.problems.append(f"{outcome.path}: duplicate: every run of it is in other bundles already")
+        if 0 < outcome.done == outcome.shared and not outcome.problems:
+            outcome.problems.append(f"{outcome.path}: duplicate: every finished run of it is in other bundles already")
 
     def _run(self, run: RunStore, plan: Mapping[str, Any], cells: list[Any], outcome: BundleCheck) -> Run:
         """Check a run; return it as `follows.described` does. Raises Refused for the first thing that is wrong."""

@@ -86,8 +86,10 @@ def _mean(values: np.ndarray) -> tuple[float, int]:
 def _ranks(outcomes: Outcomes, prefix: str) -> Ranks:
     names = [f"{prefix}{name}" for name in ("better", "tied_wrong", "tied_right")]
     better, wrong, right = (outcomes[name].astype(np.int64) for name in names)
-    if not len(better) == len(wrong) == len(right) or min(better.min(), wrong.min(), right.min() - 1) < 0:
+    if not len(better) == len(wrong) == len(right) or min(better.min(), wrong.min()) < 0 or right.min() < 1:
         raise ValueError(f"{prefix}better and its ties are no ranks")
+    if max(better.max(), wrong.max(), right.max()) > np.iinfo(np.int32).max:  # as which a run stores them
+        raise ValueError(f"{prefix}better and its ties: hold more candidates than a run can count")
     return Ranks(better, wrong, right)
 
 
@@ -96,7 +98,7 @@ def _of_classes(outcomes: Outcomes, score: str) -> Scores:
     scores = {(f"top{k}", score): _mean(ranks.hits(k)) for k in (1, 5)}
     scores["mean_per_class_recall", score] = _mean_per_class(ranks.hits(1), labels), len(labels)
     if f"{score}_log_likelihood" in outcomes:
-        if (ranks.tied_wrong.astype(np.float64) * ranks.tied_right).sum() > _TIES:  # a product may not overflow
+        if ranks.ties() > _TIES:
             raise ValueError(f"{score}_tied_wrong: holds more ties than classes have")
         logs = outcomes[f"{score}_log_likelihood"].astype(np.float64)
         scores["likelihood", score] = float(np.exp(logs.mean())), len(logs)
@@ -134,7 +136,7 @@ def _of_puzzles(sizes: np.ndarray, jaccard: np.ndarray, score: str) -> Scores:
 def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, str, str, str]]]:
     """Return how many records an evaluation has, and (data set, task, metric, score) of those that its outcomes give.
 
-    Raises Refused for a record that its outcomes do not give, that is not one of its task, or that stands twice.
+    Raises Refused for a record that its outcomes do not give, that is not one of its task, or that is a duplicate.
     """
     records, place = run.records_of(key), f"evaluations/{key}"
     families = {one.task.split("/")[0] for one in records}
@@ -150,7 +152,7 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
         if _key(one) != key:
             raise Refused(f"{place}: holds {where}, which has another key")
         if (one.metric, one.score) in seen:
-            raise Refused(f"{place}: {where} stands twice")
+            raise Refused(f"{place}: {where} is a duplicate")
         seen.add((one.metric, one.score))
         if one.higher_is_better == (one.metric in _LESS_IS_BETTER):
             raise Refused(f"{place}: higher_is_better of {where} is {str(one.higher_is_better).lower()}")

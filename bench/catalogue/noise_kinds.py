@@ -79,7 +79,7 @@ class PoisonOptions(Options):
             raise fault(f"is needed for attack: {self.attack}: {what}", needed)
         for name in ("target", "trigger", "place") if aimed else ("images", "targets"):
             if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
-                raise fault(f"attack: {self.attack} has none; leave it away", name)
+                raise fault(f"attack: {self.attack} has none; omit it", name)
         return self
 
 

@@ -127,7 +127,7 @@ def graded(
 ) -> Iterator[Comparison]:
     """Compare the loss and, if expected, its gradients in the leaves, their norms, its slope in the log scale."""
     expected = {"loss": expected} if isinstance(expected, float) else expected
-    yield Comparison("loss", loss, expected["loss"], rtol)
+    yield Comparison("loss", loss, expected["loss"])
     yield from gradients(loss, z, expected, rtol)
     norms = {name: expected[f"grad_{name}_norm"] for name in z if f"grad_{name}_norm" in expected}
     yield from gradient_norms(loss, z, norms | dict(expected.get("grad_norms", {})))

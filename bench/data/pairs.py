@@ -149,7 +149,7 @@ class MemoryPairs:
         ordered = tuple(keys[i] for i in order)
         for before, after in pairwise(ordered):
             if before == after:
-                raise UserError(f"{name}: key {after!r} stands twice; keys must be unique")
+                raise UserError(f"{name}: key {after!r} is a duplicate; keys must be unique")
         for key, captions in zip(keys, texts, strict=True):
             if not captions:
                 raise UserError(f"{name}: key {key!r} has no caption; every pair needs at least one")

@@ -54,8 +54,10 @@ class DataSource:
 
     def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
         """Describe an evaluation set that is not here; None if it is. `purpose` says what it is used for."""
-        gone, get = evaluation.missing(dataset, purpose), self.settings.how_to_get_shards
-        return replace(gone, get=get) if gone and get and parse(dataset)[0].name not in entries() else gone
+        gone = evaluation.missing(dataset, purpose)
+        if gone is None or parse(dataset)[0].name in entries():
+            return gone
+        return replace(gone, get=self.settings.how_to_get_shards or gone.get)
 
     def check(self, dataset: str) -> None:
         """Read a sample of an evaluation set that is here. Raises UserError if it is broken."""

@@ -51,7 +51,7 @@ def embedding_map(features: Features, pairs: Pairs, noise: Noise | None, rows: I
     applied = noise or Noise()
     texts = [texts[0] for texts in applied.texts(pairs, rows)]
     sides = (
-        features.extracted_images(applied.applied(pairs), rows=rows)["embedding"],
+        features.extracted_images(applied.applied(pairs), rows)["embedding"],
         features.extracted_texts(texts)["embedding"],
     )
     vectors = torch.cat(sides).double().cpu().numpy()

@@ -164,11 +164,9 @@ class Features:
         """Return `extract_texts(texts)`, computed once."""
         return self.kept(("texts", *texts), lambda: extract_texts(self.method, self.towers, texts, self.group))
 
-    def extracted_images(
-        self, pairs: Pairs, kind: Kind = "embedding", rows: Ints | None = None, channels: Channels | None = None
-    ) -> Tensors:
-        """Return `extract_images` of this checkpoint."""
-        return self._on_all_ranks(extract_images(self.method, self.towers, pairs, kind, rows, channels, self.group))
+    def extracted_images(self, pairs: Pairs, rows: Ints) -> Tensors:
+        """Return `extract_images` of these rows of this checkpoint."""
+        return self._on_all_ranks(extract_images(self.method, self.towers, pairs, "embedding", rows, None, self.group))
 
     def extracted_texts(self, texts: Sequence[str]) -> Tensors:
         """Return `extract_texts` of this checkpoint."""

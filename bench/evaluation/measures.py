@@ -52,6 +52,12 @@ class Number:
     interval: tuple[float, float]
     higher_is_better: bool = True
 
+    @classmethod
+    def mean(cls, metric: str, score: str, values: np.ndarray, higher_is_better: bool = True) -> Number:
+        """Return the mean of values [n] with its interval."""
+        shares = values.astype(np.float64)
+        return cls(metric, score, float(shares.mean()), len(shares), mean_interval(shares), higher_is_better)
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -83,8 +89,7 @@ def zero_shot(task: Task, bench: Bench) -> Measured:
         ranks = classify(images, classes, labels, score)
         outcomes |= ranks.outcomes(f"{score}_")
         for k in tops(len(pairs.classes[task.label])):
-            hits = ranks.hits(k)
-            numbers.append(Number(f"top{k}", score, float(hits.mean()), len(hits), mean_interval(hits)))
+            numbers.append(Number.mean(f"top{k}", score, ranks.hits(k)))
         if bench.plan.protocol.main:
             metric = bench.plan.metric(task.dataset)
             main = next((one for one in numbers if (one.metric, one.score) == (metric, score)), None)
@@ -115,10 +120,9 @@ def class_ranking(task: Task, bench: Bench) -> Measured:
         ranks = classify(scored[0], classes, scored[1], score)
         logs = log_likelihoods(*scored, classes, score, inverse_temperature(*fitting, classes, score))
         outcomes |= {**ranks.outcomes(f"{score}_"), f"{score}_log_likelihood": logs.astype(np.float32)}
-        reciprocal, n = ranks.reciprocal(), len(logs)
         low, high = (float(limit) for limit in np.exp(mean_interval(logs)))
-        numbers.append(Number("mrr", score, float(reciprocal.mean()), n, mean_interval(reciprocal)))
-        numbers.append(Number("likelihood", score, float(np.exp(logs.mean())), n, (low, high)))
+        numbers.append(Number.mean("mrr", score, ranks.reciprocal()))
+        numbers.append(Number("likelihood", score, float(np.exp(logs.mean())), len(logs), (low, high)))
     return numbers, outcomes
 
 
@@ -180,7 +184,7 @@ def _puzzles(pairs: EvaluationPairs, bench: Bench) -> Measured:
         for metric, among in {**SIZES, "jaccard": range(sizes.max() + 1)}.items():
             some = jaccard[np.isin(sizes, among)]
             if len(some):
-                numbers.append(Number(metric, score, float(some.mean()), len(some), mean_interval(some)))
+                numbers.append(Number.mean(metric, score, some))
         if bench.plan.protocol.main:
             numbers += [
                 replace(one, metric="main") for one in numbers if one.metric == "jaccard_10_12" and one.score == score
@@ -219,8 +223,7 @@ def adamw(task: Task, bench: Bench) -> Measured:
 
 
 def _accuracy(correct: np.ndarray) -> Measured:
-    hits = correct.astype(np.float64)
-    return [Number("accuracy", "", float(hits.mean()), len(hits), mean_interval(hits))], {"correct": correct}
+    return [Number.mean("accuracy", "", correct)], {"correct": correct}
 
 
 def _probe_training(task: Task, bench: Bench, kind: Kind) -> tuple[Labelled, Labelled, int]:
@@ -269,7 +272,7 @@ def _of_kept(kept: Ints | None, clean: np.ndarray) -> list[Number]:
         return []
     chosen = np.isin(np.arange(len(clean)), kept)
     parts = {"kept_precision": clean[kept], "kept_recall": chosen[clean]}
-    return [Number(name, "", float(x.mean()), len(x), mean_interval(x.astype(np.float64))) for name, x in parts.items()]
+    return [Number.mean(name, "", x) for name, x in parts.items()]
 
 
 def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
@@ -305,7 +308,7 @@ def _in_chunks(what: str, of: OfChunk, features: Features, pairs: Pairs, noise: 
 
 def _chunk(of: OfChunk, features: Features, pairs: Pairs, noise: Noise, rows: np.ndarray) -> Tensors:
     texts = features.extracted_texts([texts[0] for texts in noise.texts(pairs, rows)])
-    return of(features, features.extracted_images(noise.applied(pairs), rows=rows), texts)
+    return of(features, features.extracted_images(noise.applied(pairs), rows), texts)
 
 
 def _agreement(features: Features, images: Tensors, texts: Tensors) -> Tensors:

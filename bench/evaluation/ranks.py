@@ -38,18 +38,30 @@ class Ranks:
 
     def reciprocal(self) -> Floats:
         """Return [n]: one over the place of the best right answer, expected over random orders of tied candidates."""
-        mean = 1.0 / (self.better + 1.0)
-        for row in np.flatnonzero(self.tied_wrong):
-            better, wrong, right = (int(part[row]) for part in (self.better, self.tied_wrong, self.tied_right))
-            ways = [math.comb(wrong + right - place, right - 1) for place in range(1, wrong + 2)]  # first right one
-            terms = (way / (better + place) for place, way in enumerate(ways, 1))
-            mean[row] = sum(terms) / math.comb(wrong + right, right)
-        return np.asarray(mean, dtype=np.float64)
+        mean = np.asarray(1.0 / (self.better + 1.0), dtype=np.float64)
+        ties = np.flatnonzero(self.tied_wrong)
+        kinds, kind = np.unique(self._counts()[ties], axis=0, return_inverse=True)
+        mean[ties] = np.array([_reciprocal(*kind) for kind in kinds.tolist()], np.float64)[kind.reshape(-1)]
+        return mean
+
+    def _counts(self) -> np.ndarray:
+        return np.stack((self.better, self.tied_wrong, self.tied_right), axis=1)
+
+    def ties(self) -> float:
+        """Return the number of terms that `reciprocal` sums, about: equal rows are computed once."""
+        kinds = np.unique(self._counts()[np.flatnonzero(self.tied_wrong)], axis=0).astype(np.float64)
+        return float((kinds[:, 1] * kinds[:, 2]).sum())
 
     def outcomes(self, prefix: str) -> dict[str, np.ndarray]:
         """Return the arrays int32 [n] that are stored per example; every recall can be computed from them."""
         counts = {"better": self.better, "tied_wrong": self.tied_wrong, "tied_right": self.tied_right}
         return {f"{prefix}{name}": values.astype(np.int32) for name, values in counts.items()}
+
+
+def _reciprocal(better: int, wrong: int, right: int) -> float:
+    ways = [math.comb(wrong + right - place, right - 1) for place in range(1, wrong + 2)]  # that the first right one is
+    terms = (way / (better + place) for place, way in enumerate(ways, 1))
+    return sum(terms) / math.comb(wrong + right, right)
 
 
 def offsets(features: Mapping[str, Tensor], score: str) -> Tensor:

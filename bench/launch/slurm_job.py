@@ -73,7 +73,7 @@ class SlurmJob:
             registry.add_plugin(plugin)
         if JobEnvironment().num_tasks > 1:
             number = int(os.environ["SLURM_JOB_ID"])
-            os.environ.setdefault("MASTER_PORT", str(PORTS[number % len(PORTS)]))
+            os.environ["MASTER_PORT"] = str(PORTS[number % len(PORTS)])  # its own, whatever the submitter's says
             TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True)
         here, before = place(), self._reached()
         if here is None:

@@ -184,7 +184,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     if of_run is None or not settings:
         return Checkpoint(path, file_hash(path), _run_of_suite(suite, label or suite.baseline), "", 1.0)
     if label is not None:
-        raise UserError(f"--method {label}: {home.path('settings.json')} says what {path.name} is; leave it away")
+        raise UserError(f"--method {label}: {home.path('settings.json')} says what {path.name} is; omit it")
     run = run_of_settings(settings, home.path("settings.json"))
     if run.data.content() != suite.data.untreated.content():
         own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
@@ -204,7 +204,7 @@ def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
         suite = suite.model_copy(update={"methods": ()})
     run = _run_of_suite(suite, label or suite.baseline)
     if registry.find(run.method).score != "cosine":
-        raise UserError(f"--method {label}: adds to the towers what {model.name} does not have; leave it away")
+        raise UserError(f"--method {label}: adds to the towers what {model.name} does not have; omit it")
     return Checkpoint(model.weights, file_hash(model.weights), run, "", 1.0, model)
 
 

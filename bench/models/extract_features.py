@@ -117,7 +117,7 @@ def _made(work: Extraction, shown: Progress | None) -> str:
     """Extract and join a set; return a line to print."""
     folder = work.target.folder
     if work.is_there():
-        return f"{folder}: is there already"
+        return f"{folder}: already exists"
     work.encode(shown)
     about = work.join()
     return f"{folder}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}"

@@ -99,7 +99,7 @@ def find(given: str, architecture: str | None) -> Foreign | None:
     path = Path(given)
     if path.is_dir():
         if architecture is not None:
-            raise UserError(f"--towers {architecture}: {path / CONFIG} says what the folder holds; leave it away")
+            raise UserError(f"--towers {architecture}: {path / CONFIG} says what the folder holds; omit it")
         return _folder(path)
     if architecture is not None:
         wrong = tower_families.unknown("image", architecture)

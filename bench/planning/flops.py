@@ -130,7 +130,8 @@ def cost_key(run: Run) -> str:
     content = run.content()
     content["train"] = {key: value for key, value in content["train"].items() if key not in _FREE}
     content["config"] = {key: value for key, value in content["config"].items() if key != "temperature"}
-    content |= dict.fromkeys(("noise", "seed", "budget", "reference", "keep"))
+    content |= dict.fromkeys(("noise", "seed", "budget", "reference"))
+    content.pop("keep", None)  # which most runs lack
     return digest({**content, "adapter": adapter_source_hash(run.method)})
 
 

@@ -197,12 +197,12 @@ def refuse_bad_archive(path: str | Path) -> None:
         raise Damaged(path, f"{wrong}: differs from its checksum")
 
 
-def read_arrays(path: str | Path, most: int | None = None) -> dict[str, np.ndarray]:
+def read_arrays(path: str | Path, most: int = ARRAYS) -> dict[str, np.ndarray]:
     """Return the arrays of a .npz file by their names; {} if there is no file. Pickles are not read.
 
-    Raises Damaged, also if they would take more than `most` bytes, or `ARRAYS`; then nothing is unpacked.
+    Raises Damaged, also if they would take more than `most` bytes; then nothing is unpacked.
     """
-    with _zip(path, ARRAYS if most is None else most) as archive:
+    with _zip(path, most) as archive:
         if archive is None:
             return {}
         return {one.filename.removesuffix(".npy"): _array(archive.read(one)) for one in archive.infolist()}

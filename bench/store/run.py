@@ -158,7 +158,7 @@ class RunStore:
         except (ValueError, OverflowError) as error:
             raise Damaged(path, str(error)) from error
 
-    def outcomes(self, key: str, most: int | None = None) -> dict[str, np.ndarray]:
+    def outcomes(self, key: str, most: int = reading.ARRAYS) -> dict[str, np.ndarray]:
         """Return the per-example outcomes of one evaluation, of at most `most` bytes."""
         return reading.read_arrays(self._evaluation(key) / "outcomes.npz", most)
 

@@ -137,7 +137,7 @@ class DataSettings(Model):
                 raise fault(f"{self.size} should be {sizes}: {self.name} has no other sizes", "size")
             for field in ("shards", "index", "rows"):
                 if getattr(self, field) is not None:
-                    raise fault(f"{self.name} comes with the package and has none; leave it away", field)
+                    raise fault(f"{self.name} comes with the package and has none; omit it", field)
         return self
 
     @model_validator(mode="after")

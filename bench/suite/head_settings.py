@@ -23,5 +23,5 @@ class HeadSettings(Model):
         for field in ("hidden", "layers", "dropout"):
             written = getattr(self, field) != type(self).model_fields[field].default  # a stored run has the defaults
             if self.kind == "linear" and written:
-                raise fault("a linear head has no hidden layers; leave it away, or say kind: mlp", field)
+                raise fault("a linear head has no hidden layers; omit it, or say kind: mlp", field)
         return self

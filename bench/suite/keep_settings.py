@@ -44,12 +44,12 @@ class KeepSettings(Model):
         for name in ("share", "rows"):
             given, takes = getattr(self, name) is not None, name in KEEPS[self.kind].takes
             if given != takes:
-                raise fault(f"{self.kind} {'needs it' if takes else 'has none; leave it away'}", name)
+                raise fault(f"{self.kind} {'needs it' if takes else 'has none; omit it'}", name)
         if self.weights is not None and not self.entry.about_external:
-            raise fault(f"{self.kind} has none; leave it away", "weights")
+            raise fault(f"{self.kind} has none; omit it", "weights")
         for name in ("by", "teacher"):
             if getattr(self, name) is not None and not self.by_run:
-                raise fault("no run of this suite scores the pairs; leave it away", name)
+                raise fault("no run of this suite scores the pairs; omit it", name)
         if self.weights is None and not self.entry.about:
             raise fault(f"{self.kind} needs those of a model with variances, such as a stored run of ProLIP", "weights")
         return self
@@ -57,7 +57,7 @@ class KeepSettings(Model):
     @model_validator(mode="after")
     def _of_open_clip(self) -> Self:
         if self.towers is not None and self.weights is None:
-            raise fault("is of keep.weights; name the file, or leave it away", "towers")
+            raise fault("is of keep.weights; name the file, or omit it", "towers")
         field, name = ("towers", self.towers) if self.towers else ("weights", self.architecture)
         if name is not None and name not in architectures.open_clip_models():
             known = nearest(name, architectures.open_clip_models())

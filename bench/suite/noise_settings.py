@@ -59,10 +59,10 @@ class NoiseSettings(Model):
         kinds: list[NoiseSettings] = []
         for number, one in each_of(cls, entries):
             if one.kind in [other.kind for other in kinds]:
-                raise fault(f"{one.kind!r} stands twice; make a suite of each", number, "kind")
+                raise fault(f"{one.kind!r} is a duplicate; make a suite of each", number, "kind")
             kinds.append(one)
         if not kinds:
-            raise fault("is empty; name a kind of noise, or leave it away")
+            raise fault("is empty; name a kind of noise, or omit it")
         kinds[0]._others = tuple(kinds[1:])
         return kinds[0]
 

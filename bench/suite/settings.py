@@ -164,7 +164,7 @@ class TowerSettings(Model):
             raise fault(f"is of towers on stored features; say image: {FEATURES} or text: {FEATURES}", "head")
         for kind in self.stored:
             if getattr(self, f"{kind}_start") is not None:
-                raise fault("a head on stored features has no pretrained weights; leave it away", f"{kind}_start")
+                raise fault("a head on stored features has no pretrained weights; omit it", f"{kind}_start")
         return self
 
     @field_validator("image", "text")

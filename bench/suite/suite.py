@@ -85,7 +85,7 @@ class Suite(Model):
         labels = [normalize("NFC", entry.label) for entry in methods]  # others look alike
         for position, label in enumerate(labels):
             if label in labels[:position]:
-                raise fault(f"the label {label!r} stands twice; give one of them a label of its own", position)
+                raise fault(f"duplicate label {label!r}; give one of them a label of its own", position)
         return methods
 
     @model_validator(mode="after")
@@ -104,7 +104,7 @@ class Suite(Model):
         for field, known in (("rows", labels), ("towers", towers)):
             for name in getattr(self.tables, field, ()):
                 if name not in known:
-                    raise fault(f"{name!r} is no label of this suite{nearest(name, known)}", "tables", field, name)
+                    raise fault(f"unknown label {name!r}{nearest(name, known)}", "tables", field, name)
         return self
 
     @model_validator(mode="after")

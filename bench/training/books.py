@@ -159,15 +159,16 @@ class Books:
         seconds = time.perf_counter() - self._began
         asked = job.should_stop is not None and job.should_stop()
         wanted = self._checkpoints is not None and self._checkpoints.due(job.settings.checkpoint_seconds)
-        peak = peak_memory(job.device) if asked or wanted or complete else 0  # a maximum, and dear beside a small step
-        own = (seconds, job.loader.seconds - self._waited, peak, asked, wanted)
-        spent, waits, peaks, stops, wants = zip(*job.group.rows(*own), strict=True)
+        own = (seconds, job.loader.seconds - self._waited, asked, wanted)
+        spent, waits, stops, wants = zip(*job.group.rows(*own), strict=True)
         ledger.train_seconds += sum(spent)
         ledger.data_seconds += sum(waits)
-        ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *map(int, peaks))
         if self._writer is not None:
             self._writer.note_train_seconds(ledger.train_seconds + ledger.repeated_seconds)
         stop = any(stops)  # one rank was asked: all stop after the same step
+        if stop or complete or any(wants):  # a maximum, and dear beside a small step
+            peaks = (int(peak) for (peak,) in job.group.rows(peak_memory(job.device)))
+            ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *peaks)
         if stop or complete or any(wants) or done in self._keep_at.values():
             self._read(0)  # what is not finite is not kept; all ranks look
         self._keep_weights(done)

@@ -49,7 +49,8 @@ def against_noise(results: Results) -> Picture | None:
                 for method, own in values_by_seed(results, noise, measure, results.methods).items()
                 for score in own.values()
             )
-    if not any(panels.values()):
+    panels = {block: lines for block, lines in panels.items() if lines}
+    if not panels:
         return None
     sheet, styles = sheet_of_lines(results, list(panels.values()))
     titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title

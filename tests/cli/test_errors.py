@@ -55,7 +55,7 @@ def call(start_script: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
         (SUITE + "trian: {}\n", ["run", "s.yaml"], "s.yaml:4: trian: unknown key; did you mean 'train'?"),
         (SUITE + "trian: {}\n", ["report", "s.yaml"], "s.yaml:4: trian: unknown key; did you mean 'train'?"),
         (SUITE + "trian: {}\n", ["status", "s.yaml"], "s.yaml:4: trian: unknown key; did you mean 'train'?"),
-        (SUITE + "train: {lr: 1, lr: 2}\n", ["run", "s.yaml"], "s.yaml:4: train.lr: stands twice"),
+        (SUITE + "train: {lr: 1, lr: 2}\n", ["run", "s.yaml"], "s.yaml:4: train.lr: duplicate key"),
         (
             SUITE.replace("clip", "clpi"),
             ["run", "s.yaml", "--dry-run"],

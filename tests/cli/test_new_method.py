@@ -112,7 +112,7 @@ def test_it_is_short_and_parses() -> None:
 @pytest.mark.parametrize("taken", ["my_loss.py", "test_my_loss.py"])
 def test_nothing_is_overwritten(tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).write_text("mine")
-    with pytest.raises(UserError, match=f"{taken}: is there already"):
+    with pytest.raises(UserError, match=f"{taken}: already exists"):
         new_method("my_loss", tmp_path)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 

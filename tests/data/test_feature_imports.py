@@ -194,7 +194,7 @@ def test_tables_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     assert "has no column keys; name one with --key; did you mean 'key'?" in refused(Request(rows, key="keys"), out)
     np.save(image, numbers(N, 4))
     write_rows(rows, key=list("abcdea"))
-    assert "key 'a' stands twice" in refused(given, out)
+    assert "key 'a' is a duplicate" in refused(given, out)
     write_rows(rows, caption=[None, *CAPTIONS[1:]])
     assert "caption: row 0 is null" in refused(given, out)
     rows.write_bytes(b"PAR1")

@@ -285,7 +285,7 @@ def test_captions_of_other_rows_are_found(copied: Path, tmp_path: Path) -> None:
     ("changes", "line"),
     [
         ({"keys": Strings.of(KEYS[::-1])}, "key 'k0148' follows 'k0149'; sort rows by key"),
-        ({"keys": Strings.of(["k0000", *KEYS[:-1]])}, "key 'k0000' stands twice"),
+        ({"keys": Strings.of(["k0000", *KEYS[:-1]])}, "key 'k0000' is a duplicate"),
         ({"keys": Strings.of(KEYS[:-1])}, "149 keys, but 150 lists of captions"),
         ({"captions": lists([[], *TEXTS[1:]])}, "key 'k0000' has no caption"),
         ({"labels": {"parity": LABELS["parity"] + 1}}, "labels 'parity': should be 150 indices"),
@@ -301,7 +301,7 @@ def test_wrong_content_is_refused_and_nothing_is_left(changes: dict[str, Any], l
 
 
 def test_an_existing_folder_is_not_replaced(whole: Path) -> None:
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write(whole, content())
 
 

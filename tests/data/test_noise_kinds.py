@@ -584,7 +584,7 @@ def test_the_number_of_poisoned_pairs_may_be_given_and_has_to_be_the_rate() -> N
         ("poison", {}, "is needed for attack: backdoor: the class to aim at"),
         ("poison", {"attack": "targeted"}, "is needed for attack: targeted: the evaluation set with the images"),
         ("poison", {"attack": "targeted", "images": "emoji/iid", "trigger": "blend"}, "attack: targeted has none"),
-        ("poison", {"target": "dog", "targets": 3}, "attack: backdoor has none; leave it away"),
+        ("poison", {"target": "dog", "targets": 3}, "attack: backdoor has none; omit it"),
     ],
 )
 def test_options_that_do_not_belong_together_are_refused(kind: str, options: dict[str, Any], message: str) -> None:

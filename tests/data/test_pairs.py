@@ -59,7 +59,7 @@ def test_held_pixels_cannot_be_overwritten():
 
 
 def test_bad_rows_are_named():
-    with pytest.raises(UserError, match="key 'a' stands twice"):
+    with pytest.raises(UserError, match="key 'a' is a duplicate"):
         build(keys=["a", "a", "c"])
     with pytest.raises(UserError, match="key 'b' has no caption"):
         build(texts=[[], ["one"], ["three"]])

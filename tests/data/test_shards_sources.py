@@ -104,7 +104,7 @@ def test_wrong_sources_are_named(tmp_path, tars):
     ):
         with pytest.raises(UserError, match=said):
             expand([source])
-    with pytest.raises(UserError, match="stands twice"):
+    with pytest.raises(UserError, match="appears twice"):
         expand([str(folder), f"{folder}/00001.tar"])
 
 

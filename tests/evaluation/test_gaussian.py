@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bench import data
 from bench.checks import lab
-from bench.checks.oracles import cases
+from bench.checks.oracles import Case, cases
 from bench.errors import UserError
 from bench.evaluation.probabilistic import bprw, hierarchy
 from bench.evaluation.probabilistic.prompts import filtered_class_vectors, surest
@@ -38,9 +38,9 @@ def densities(seed: int, prompts: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.stack(found), bprw.initial_weights(variances)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "filters"])
-def test_equals_the_official_code(name: str) -> None:
-    for one in (one for case in cases(name) for one in case.compare()):
+@pytest.mark.parametrize("case", [*cases("gaussian"), *cases("filters")], ids=lambda case: case.path)
+def test_equals_the_official_code(case: Case) -> None:
+    for one in case.compare():
         lab.assert_close(one.actual, one.expected, one.rtol, one.atol)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from bench import data
+from bench.evaluation.measures import Bench
 from bench.evaluation.probabilistic import bprw, hierarchy
 from bench.evaluation.probabilistic.prompts import filtered_class_vectors, top1
+from bench.evaluation.tasks import Task
 from bench.evaluation.zero_shot import class_vectors
 
 few = settings(max_examples=25, deadline=None)
@@ -80,6 +85,25 @@ def test_roots_need_variances_for_the_inclusive_one() -> None:
         plain = {"embedding": side["embedding"]}
         given_ = (plain, texts) if side is images else (images, plain)
         assert list(hierarchy.roots(*given_, empty)) == ["empty text"]
+
+
+def test_numbers_of_a_hierarchy_are_means_over_images() -> None:
+    pairs = data.load("emoji/iid", 32)
+    pool = sorted({text for texts in hierarchy.levels(pairs) for text in texts})
+    images, texts, empty = gaussians(3, len(pairs), 4), gaussians(4, len(pool), 4), gaussians(5, 1, 4)
+    features: Any = SimpleNamespace(images=lambda _: images, texts=lambda asked: texts if asked == pool else empty)
+    plan: Any = SimpleNamespace(load=lambda _: pairs)
+    numbers, _ = hierarchy.along_hierarchy(Task("hierarchy", "emoji/iid"), Bench(plan, features, None))
+    assert len(numbers) == 8
+    own = hierarchy.ownership(hierarchy.levels(pairs), pool)
+    for score, root in zip(("cosine", "csd"), hierarchy.roots(images, texts, empty).values(), strict=True):
+        expected = hierarchy.traverse(images["embedding"], texts["embedding"], own, root)
+        found = {one.metric: one for one in numbers if one.score == score}
+        assert {name: one.value for name, one in found.items()} == pytest.approx(
+            {name: float(values.mean()) for name, values in expected.items()}
+        )
+        assert {one.n for one in found.values()} == {len(pairs)}
+        assert all(one.interval[0] <= one.value <= one.interval[1] for one in found.values())
 
 
 @few

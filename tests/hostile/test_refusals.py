@@ -140,7 +140,7 @@ SUITES = [  # what follows a good suite, or replaces its second line, and what i
 BUDGETS = [
     ("budget: {epochs: 1e300}", "2: budget.epochs: 1e+300 should be at most 1e+15"),
     ("budget: {epochs: 1e999}", "2: budget.epochs: inf should be a finite number"),
-    ("budget: {epochs: 1}\nbudget: {epochs: 1}", "3: budget: stands twice"),
+    ("budget: {epochs: 1}\nbudget: {epochs: 1}", "3: budget: duplicate key"),
 ]
 FINITE = "nan should be a finite number"
 METHODS = [
@@ -165,7 +165,7 @@ SETS = [
     (".".join("a" * 5000) + "=1", "should look like --set"),
     (f"seeds=[{MANY},{MANY}]", "more than 10,000 values"),
     ("seeds=[1, 2]", "accepted"),
-    (f"seeds=[{MANY},1]", "seeds.9000: 1 stands twice"),
+    (f"seeds=[{MANY},1]", "seeds.9000: 1 is a duplicate"),
 ]
 PLANS = [("noise: {rates: [0, 0.1]}", f"seeds=[{MANY}]", "seeds: makes 18,000 runs with 1 methods; at most 10,000")]
 ONE = (

@@ -273,7 +273,7 @@ def test_a_model_with_variances_keeps_the_nearest_pairs(made: Store, tmp_path: P
     stored = stored_run.load(Store(out), scorer.id)
     inputs = InputsReader().inputs(next(one for one in suite.runs() if one.label.startswith("nearest")))
     rows = np.arange(len(inputs.pairs))
-    images = stored.features.extracted_images(inputs.pairs, rows=rows)
+    images = stored.features.extracted_images(inputs.pairs, rows)
     texts = stored.features.extracted_texts([own[0] for own in inputs.noise.texts(inputs.pairs, rows)])
     apart = (images["embedding"] - texts["embedding"]).double().square().sum(1)
     distance = apart + sum(side["logvar"].double().exp().sum(1) for side in (images, texts))
@@ -289,8 +289,8 @@ def test_a_model_with_variances_keeps_the_nearest_pairs(made: Store, tmp_path: P
 @pytest.mark.parametrize(
     ("keep", "said"),
     [
-        ("kind: random, share: 0.6, weights: a.pt", "keep.weights: random has none; leave it away"),
-        ("kind: score, share: 0.6, towers: RN50", "keep.towers: is of keep.weights; name the file, or leave it away"),
+        ("kind: random, share: 0.6, weights: a.pt", "keep.weights: random has none; omit it"),
+        ("kind: score, share: 0.6, towers: RN50", "keep.towers: is of keep.weights; name the file, or omit it"),
         (
             "kind: score, share: 0.6, weights: a.pt, towers: RN5",
             "keep.towers: 'RN5' is no architecture of open_clip; did",

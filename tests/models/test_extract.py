@@ -186,7 +186,7 @@ def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
     webdataset_folder(evaluation_folder / "wds_pets", samples, classes=CLASSES, templates=TEMPLATES)
     extract(request(data, tmp_path / "out", model))
     lines = extract(request(data, tmp_path / "out", model, evaluation=("pets",)))
-    assert "is there already" in lines[0]
+    assert "already exists" in lines[0]
     assert len(verify(tmp_path / "out")) == 2
     pets = FeaturePairs(tmp_path / "out").evaluation("pets")
     assert pets.labels["class"].tolist() == [0, 1, 0, 1, 0]

@@ -347,7 +347,7 @@ def _unfetched(name: str) -> None:
 
 
 def test_a_row_called_clip_does_not_hinder_a_model_of_open_clip(saved: Path, tmp_path: Path) -> None:
-    """`--method` was to be left away where it had not been given."""
+    """`--method` was to be omitted where it had not been given."""
     model, suite = open_clip_models.find(str(saved), None), tmp_path / "asked.yaml"
     assert model is not None
     suite.write_text(SUITE.replace("[clip]", "[{method: prolip, label: clip}]"))

@@ -1,4 +1,4 @@
-"""Columns in which nothing is told from chance are set apart: in tables, on the page, in the radar."""
+"""Columns in which nothing differs significantly from chance are set apart: in tables, on the page, in the radar."""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ from reports.tables.suite_tables import tables
 
 SUITE, OTHER = "emoji_noisy", "emoji_nuclr"
 METHODS = (("clip", "CLIP", 1.0, "cosine"), ("sogclr", "SogCLR", 1.15, "cosine"))
-PRIMARY = ("emoji/iid", "zero_shot/concept", "top1")
 
 
 @pytest.fixture

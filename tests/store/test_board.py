@@ -279,7 +279,7 @@ FORGED = [
     (no_arrays, "score: .* does not follow from its outcomes of single examples"),
     (other_arrays, "score: .* does not follow from its outcomes of single examples"),
     (other_metric, "score: .* best does not follow from its outcomes of single examples"),
-    (twice, "evaluations/.*: emoji.* stands twice"),
+    (twice, "evaluations/.*: emoji.* is a duplicate"),
     (omitted, "score: .* has no top1 cosine, which its outcomes give"),
     (other_family, "its records are of no family of tasks that this version knows"),
     (other_task, "evaluations/.*: holds emoji/other .*, which has another key"),
@@ -334,7 +334,7 @@ def test_the_same_bundle_twice_and_other_scores_of_one_run_are_duplicates(bundle
     shutil.copy(bundle, tmp_path / "b.tar.xz")
     first, second = check_folder([tmp_path])
     assert first.problems == []
-    assert second.problems == [f"{second.path}: duplicate: every run of it is in other bundles already"]
+    assert second.problems == [f"{second.path}: duplicate: every finished run of it is in other bundles already"]
     content = members(bundle)
     changed_metric(content)
     written(tmp_path / "b.tar.xz", content)
@@ -542,6 +542,14 @@ def test_scores_of_every_kind_follow_from_outcomes() -> None:
         {
             **{"label": np.zeros(9, int), "cosine_better": np.zeros(9), "cosine_log_likelihood": np.zeros(9)},
             **{"cosine_tied_wrong": np.full(9, 2**30), "cosine_tied_right": np.full(9, 2**30)},
+        },
+        {
+            **{"label": np.zeros(1, int), "cosine_better": np.zeros(1)},
+            **{"cosine_tied_wrong": np.zeros(1), "cosine_tied_right": np.array([-(2**63)])},
+        },
+        {
+            **{"label": np.zeros(1, int), "cosine_better": np.array([2**31])},
+            **{"cosine_tied_wrong": np.zeros(1), "cosine_tied_right": np.ones(1)},
         },
     ],
 )

@@ -71,10 +71,6 @@ def changed(field: str, value: object) -> Callable[[Path], object]:
     return change
 
 
-def cut_line(path: Path) -> None:
-    path.write_text('{"step": 0, "lo\n' + path.read_text())
-
-
 RECORDS, OUTCOMES = "evaluations/*/records.json", "evaluations/*/outcomes.npz"
 WEIGHTS = "weights-100.safetensors"
 #: (file, what happens to it, what is said of it); all are seen by the look that `bench status` takes

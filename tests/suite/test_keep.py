@@ -267,9 +267,9 @@ def test_an_oracle_without_noise_is_the_run_of_the_baseline(tmp_path: Path) -> N
     [
         (["data.keep=oracel"], "data.keep.kind: 'oracel' is not offered; did you mean 'oracle'?"),
         (["data.keep=random"], "data.keep.share: random needs it"),
-        (["data.keep={kind: oracle, share: 0.5}"], "data.keep.share: oracle has none; leave it away"),
+        (["data.keep={kind: oracle, share: 0.5}"], "data.keep.share: oracle has none; omit it"),
         (["data.keep_rule=pases"], "data.keep_rule: 'pases' should be 'samples' or 'passes'; did you mean 'passes'?"),
-        (["data.keep={kind: random, share: 0.5, by: clip}"], "no run of this suite scores the pairs; leave it away"),
+        (["data.keep={kind: random, share: 0.5, by: clip}"], "no run of this suite scores the pairs; omit it"),
         (["data.keep={kind: score, share: 0.5, teacher: free}"], "valid: given, given_clean, paid"),
         (
             ["data.keep={kind: score, share: 0.5, by: sogclrr}"],

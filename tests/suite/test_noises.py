@@ -133,7 +133,7 @@ def test_a_mistake_in_a_kind_is_named_with_its_place(tmp_path: Path, change: tup
 
 def test_a_kind_comes_once_and_there_is_one(tmp_path: Path) -> None:
     again = "- {kind: shuffled_captions, rates: [0.2]}\n"
-    with pytest.raises(UserError, match=r"noise\.2\.kind: 'shuffled_captions' stands twice; make a suite of each"):
+    with pytest.raises(UserError, match=r"noise\.2\.kind: 'shuffled_captions' is a duplicate; make a suite of each"):
         suite_of(tmp_path, TEXT + again)
-    with pytest.raises(UserError, match="noise: is empty; name a kind of noise, or leave it away"):
+    with pytest.raises(UserError, match="noise: is empty; name a kind of noise, or omit it"):
         suite_of(tmp_path, TEXT[: TEXT.index("noise:\n")] + "noise: []\n")

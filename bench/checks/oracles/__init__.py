@@ -132,3 +132,8 @@ def _all() -> dict[str, list[Case]]:
 def cases(method: str) -> Iterator[Case]:
     """Yield the cases of a method, or of a part of the evaluation; none if there are no values for it."""
     yield from _all().get(method, ())
+
+
+def of_other_code(method: str) -> list[Case]:
+    """Return the cases that rest on values of other code: all but those of `defaults.json`."""
+    return [one for one in cases(method) if not one.path.startswith("defaults/")]

@@ -1,4 +1,4 @@
-"""Numbers of every adapter's defaults and presets as SPEC states them: most values of other code come with their own.
+"""Numbers of every adapter's defaults and presets as papers and official code state them.
 
 `defaults.json` holds them by method and preset; "" stands for the defaults, "phases" for shares and learning rates.
 """

@@ -19,6 +19,7 @@ VERSION = 1
 NAME = "features.json"
 IMAGE, TEXT, INDEX = "image.npy", "text.npy", "text_index.npy"
 ROWS, MAPPED, PROMPTS = "rows.parquet", "rows.arrow", "prompts.parquet"
+WHOLE = (INDEX, MAPPED, PROMPTS)  #: files whose sha256 is compared whenever a set is opened
 EVALUATION = "evaluation"  #: the folder of a set's evaluation sets
 ABOUT_BYTES = 1 << 26  #: of features.json; 21,843 classes take 1 MB
 AGAIN = "extract or import the set again"
@@ -100,7 +101,7 @@ def read(folder: Path) -> About:
         names = (", ".join(sorted(names)) for names in (about.files, about.expected()))
         raise UserError(f"{path}: files: are {', not '.join(names)}; {AGAIN}")
     for name in about.expected():
-        refuse_changed(folder / name, about.files[name], whole=name in (INDEX, MAPPED, PROMPTS))
+        refuse_changed(folder / name, about.files[name], whole=name in WHOLE)
     return about
 
 

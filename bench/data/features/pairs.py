@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +152,7 @@ class FeaturePairs:
 
     def evaluation(self, name: str) -> FeaturePairs:
         """Open an evaluation set that lies with this one. Raises UserError if it is missing or damaged."""
-        return FeaturePairs(self.folder / EVALUATION / name)
+        return load(self.folder / EVALUATION / name)
 
     @property
     def width(self) -> int:
@@ -223,19 +223,14 @@ class TextLookup:
             features[places] = table.array[own]
         return torch.from_numpy(features)
 
-    def check(self, texts: list[str]) -> None:
-        """Look texts up without reading their features. Raises UserError as the call does."""
-        for _ in self._found(texts):
-            pass
-
     def check_training(self, texts: list[str]) -> None:
-        """The same for texts that a run trains on: its id holds the set's own ones, not those of evaluation sets."""
+        """Raise UserError for a text that the set lacks: a run's id holds its texts, not those of evaluation sets."""
         self.texts.rows(texts)
 
     def _found(self, texts: list[str]) -> Iterator[tuple[TextFeatures, Ints, Ints]]:
         """Yield tables, the places of the texts that each has, and their rows there. UserError if one is left."""
         left = np.arange(len(texts))
-        for table in self._tables:
+        for table in self._tables():
             rows = table.find([texts[place] for place in left.tolist()])
             yield table, left[rows >= 0], rows[rows >= 0]
             left = left[rows < 0]
@@ -243,17 +238,20 @@ class TextLookup:
                 return
         self.texts.rows([texts[int(left[0])]])  # raises the error that names the text
 
-    @cached_property
-    def _tables(self) -> tuple[TextFeatures, ...]:
-        """The set's texts, and those of its evaluation sets. Raises UserError if an encoder of other width made one."""
-        tables = [self.texts]
-        for folder in description.evaluation_folders(self._pairs.folder):
-            table = FeaturePairs(folder).texts
+    def _tables(self) -> Iterator[TextFeatures]:
+        """Yield the set's texts, then those of its evaluation sets. UserError if an encoder of other width made one."""
+        yield self.texts
+        for folder in self._others:
+            table = load(folder).texts
             if table is not None and table.array.shape[1] != self.size:
                 wide = f"its texts have {table.array.shape[1]} numbers, those of {self._pairs.folder} {self.size}"
                 raise UserError(f"{folder}: {wide}; extract both with the same --texts MODEL")
-            tables += [table] if table is not None else []
-        return tuple(tables)
+            if table is not None:
+                yield table
+
+    @cached_property
+    def _others(self) -> list[Path]:
+        return description.evaluation_folders(self._pairs.folder)
 
 
 def mapped(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
@@ -266,6 +264,18 @@ def mapped(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         fault = f"holds {array.dtype.name} {list(array.shape)}, {description.NAME} says {dtype} {list(shape)}"
         raise UserError(f"{path}: {fault}; {AGAIN}")
     return array
+
+
+def load(folder: Path | str, share: float = 1.0, dropout: float = 0.0) -> FeaturePairs:
+    """Open a feature set as `FeaturePairs` does, once a process for each time of change; errors as there."""
+    path = Path(folder).absolute()
+    about = path / description.NAME
+    return _load(path, share, dropout, about.stat().st_mtime_ns if about.is_file() else 0)
+
+
+@lru_cache(maxsize=64)
+def _load(folder: Path, share: float, dropout: float, _changed: int) -> FeaturePairs:
+    return FeaturePairs(folder, share, dropout)
 
 
 def reopened(folder: Path, share: float, dropout: float, expected: str) -> FeaturePairs:

@@ -58,7 +58,7 @@ class Content:
 def write(out: Path, content: Content) -> About:
     """Write a feature set to the folder `out`, which appears when it is complete.
 
-    Raises UserError if `out` is there already, keys repeat or are out of order, a row has no caption, a label lies
+    Raises UserError if `out` already exists, keys repeat or are out of order, a row has no caption, a label lies
     outside its classes, an array has another shape or type than its encoder says, or holds a number that is not finite.
     """
     vacant(out)
@@ -77,7 +77,7 @@ def write(out: Path, content: Content) -> About:
 def vacant(out: Path) -> None:
     """Raise UserError if there is something at `out`."""
     if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
-        raise UserError(f"{out}: is there already; give a folder that does not exist, or remove it")
+        raise UserError(f"{out}: already exists; give a folder that does not exist, or remove it")
 
 
 def _check(content: Content) -> None:
@@ -92,7 +92,7 @@ def _check(content: Content) -> None:
     rising = pc.less(array[:-1], array[1:]).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(~rising).tolist():
         before, after = keys[row], keys[row + 1]
-        fault = "stands twice; keys must be unique" if before == after else f"follows {before!r}; sort rows by key"
+        fault = "is a duplicate; keys must be unique" if before == after else f"follows {before!r}; sort rows by key"
         raise UserError(f"{content.name}: key {after!r} {fault}")
     counts = pc.list_value_length(captions).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(counts == 0).tolist():

@@ -55,7 +55,7 @@ def expand(sources: Sequence[str]) -> list[Shard]:
                 raise UserError(f"shards: {path!a}: the path is not UTF-8; rename it")
             folder, name = os.path.split(path)
             if name in folders.setdefault(folder, {}):
-                raise UserError(f"shards: {path} stands twice in {', '.join(sources)}; name each shard once")
+                raise UserError(f"shards: {path} appears twice in {', '.join(sources)}; name each shard once")
             folders[folder][name] = path
     width = len(str(len(folders) - 1))
     return [

@@ -8,7 +8,6 @@ from scipy.special import betaincinv
 from bench.arrays import Ints
 from bench.data.noise import Poison, Targeted
 from bench.errors import UserError, nearest
-from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.measures import Bench, Measured, Number, named_classes, scores_of
 from bench.evaluation.tasks import Task
 from bench.evaluation.zero_shot import predictions
@@ -26,10 +25,7 @@ def rates(labels: Ints, clean: Ints, triggered: Ints, target: int, score: str = 
         "without_trigger": (clean[others] == target, False),
         "clean_accuracy": (clean == labels, True),
     }
-    return [
-        Number(name, score, float(hits.mean()), len(hits), mean_interval(hits.astype(np.float64)), higher)
-        for name, (hits, higher) in shares.items()
-    ]
+    return [Number.mean(name, score, hits, higher) for name, (hits, higher) in shares.items()]
 
 
 def targeted_rates(labels: Ints, predicted: Ints, targets: Ints, classes: Ints, score: str = "") -> list[Number]:
@@ -41,10 +37,9 @@ def targeted_rates(labels: Ints, predicted: Ints, targets: Ints, classes: Ints, 
     q, k = len(hits), int(hits.sum())
     low = float(betaincinv(k, q - k + 1, 0.025)) if k else 0.0
     high = float(betaincinv(k + 1, q - k, 0.975)) if k < q else 1.0
-    right = np.delete(predicted == labels, targets).astype(np.float64)
     return [
         Number("attack_success", score, k / q, q, (low, high), False),
-        Number("clean_accuracy", score, float(right.mean()), len(right), mean_interval(right)),
+        Number.mean("clean_accuracy", score, np.delete(predicted == labels, targets)),
     ]
 
 

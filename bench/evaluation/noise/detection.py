@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from bench.arrays import Floats
 from bench.evaluation.bootstrap import interval, resamples
-
-Measured = tuple[float, tuple[float, float]]  #: a value and its 95 % interval over pairs
+from bench.evaluation.grouped import Measured
 
 
 def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0) -> dict[str, Measured]:

@@ -13,7 +13,6 @@ from bench.arrays import Ints
 from bench.catalogue.families.random_guess import DISTRACTORS, MEMORISATION_SAMPLE
 from bench.data import Pairs
 from bench.data.noise import Noise, noisy_mask
-from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.features import evaluation_mode
 from bench.evaluation.measures import Bench, Measured, Number, scores_of
 from bench.evaluation.noise.detection import detect
@@ -71,7 +70,7 @@ def memorisation(task: Task, bench: Bench) -> Measured:
     noisy = noisy_mask(manifest, len(pairs))[rows] if manifest else np.zeros(len(rows), bool)
     wrong = np.flatnonzero(noisy)
     skip = torch.from_numpy(_skipped(rows, among, given, others))
-    images = bench.features.extracted_images(noise.applied(pairs), rows=rows)
+    images = bench.features.extracted_images(noise.applied(pairs), rows)
     texts, distractors = bench.features.extracted_texts(given), bench.features.extracted_texts(others)
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {"row": rows, "noisy": noisy}
@@ -128,8 +127,4 @@ def _corrected(
 
 
 def _shares(parts: Mapping[str, np.ndarray], score: str) -> list[Number]:
-    return [
-        Number(name, score, float(hits.mean()), len(hits), mean_interval(hits), name != "memorised")
-        for name, hits in parts.items()
-        if len(hits)
-    ]
+    return [Number.mean(name, score, hits, name != "memorised") for name, hits in parts.items() if len(hits)]

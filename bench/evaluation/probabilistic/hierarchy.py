@@ -19,7 +19,6 @@ from torch import Tensor
 from bench.data import Pairs
 from bench.data.evaluation import EvaluationPairs
 from bench.errors import UserError
-from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.measures import Bench, Measured, Number
 from bench.evaluation.tasks import Task
 from methods.base import spans
@@ -127,8 +126,7 @@ def along_hierarchy(task: Task, bench: Bench) -> Measured:
     numbers = []
     for score, root in zip(("cosine", "csd"), roots(images, texts, empty).values(), strict=False):
         for name, values in traverse(images["embedding"], texts["embedding"], own, root).items():
-            shares = values.double().cpu().numpy()
-            numbers.append(Number(name, score, float(shares.mean()), len(shares), mean_interval(shares)))
+            numbers.append(Number.mean(name, score, values.cpu().numpy()))
     return numbers, {}
 
 

@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench import data
-from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.measures import Bench, Measured, Number, scores_of
 from bench.evaluation.probabilistic.bprw import SHOTS, reweighted
 from bench.evaluation.tasks import Task
@@ -76,5 +75,4 @@ def filtered_class_vectors(texts: Mapping[str, Tensor], mask: Tensor) -> dict[st
 
 def top1(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels: Tensor, score: str) -> Number:
     """Return the top-1 accuracy of images [n] among classes [C] by a score; labels int64 [n]."""
-    hits = classify(images, classes, labels, score).hits(1)
-    return Number("top1", score, float(hits.mean()), len(hits), mean_interval(hits))
+    return Number.mean("top1", score, classify(images, classes, labels, score).hits(1))

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 
 from bench.console.progress import Progress
-from bench.errors import UserError
+from bench.errors import DiskFull, UserError
 from bench.launch.claimed import SEQUENTIAL, Options, cannot_start, work
 from bench.launch.launchers import Request
 from bench.launch.side_by_side import run_side_by_side
@@ -92,8 +92,8 @@ def run_all(
 
     Runs that another process held, and holds no longer when the others are made, are looked at again.
     With `auto` it is as many at a time as `suitable_jobs` says. Raises UserError if runs with a budget in device
-    seconds would share the device, if a batch does not divide among the ranks, and once the disk is full; no further
-    run is then started.
+    seconds would share the device or if a batch does not divide among the ranks, and DiskFull once the disk is full; no
+    further run is then started.
     """
     summary, left = Summary(), planned
     while left:
@@ -102,7 +102,7 @@ def run_all(
         if waiting := [one for one in left if one.id not in complete]:
             _make(waiting, summary, store, progress, options, auto)
         if summary.full:
-            raise UserError(summary.full[0])
+            raise DiskFull(summary.full[0])
         left = [] if summary.interrupted else _released([one for one in planned if one.id in summary.busy], store)
         summary.busy = [identity for identity in summary.busy if identity not in {one.id for one in left}]
     return summary

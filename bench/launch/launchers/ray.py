@@ -20,7 +20,7 @@ from bench import data_folder
 from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.console.text import echo
-from bench.errors import UserError, one_line
+from bench.errors import DiskFull, UserError, one_line
 from bench.launch.claimed import Options, cannot_start, fail, reached
 from bench.launch.launchers import Request
 from bench.launch.launchers.local import refuse_odd_shares, run_all
@@ -110,7 +110,10 @@ class _Queue:
     _lost: list[_Attempt] = field(default_factory=list)  #: to be submitted again
 
     def make(self, planned: list[Planned], jobs: int | None) -> Summary:
-        """Make every run that is not complete, at most `jobs` at a time; return when all have ended."""
+        """Make every run that is not complete, at most `jobs` at a time; return when all have ended.
+
+        Raises DiskFull once the disk is full, when the others have stopped.
+        """
         refuse_odd_shares(planned, self.options.ranks)
         planned, complete = ready(planned, self.store)
         self.summary.skipped += sorted(complete)
@@ -120,7 +123,7 @@ class _Queue:
         with stop_requests() as requested:
             stopping = False
             while True:
-                if requested and not stopping:
+                if (requested or self.summary.full) and not stopping:
                     stopping = True
                     import ray
 
@@ -131,6 +134,8 @@ class _Queue:
                     waiting, self._lost = [], []
                 self._submit(waiting, jobs or len(planned))
                 if not (self._tasks or self._lost):
+                    if self.summary.full:
+                        raise DiskFull(self.summary.full[0])
                     return self.summary
                 self._listen(stopping)
 
@@ -258,7 +263,10 @@ def _make(task: _Task) -> tuple[State, str]:
     task.log.parent.mkdir(parents=True, exist_ok=True)
     store = Store(task.root)
     with task.log.open("a", encoding="utf-8") as log:
-        summary = run_all([task.one], store, Progress(log), task.options)
+        try:
+            summary = run_all([task.one], store, Progress(log), task.options)
+        except DiskFull as full:
+            return "full", str(full)
     if summary.failed:
         error = store.run(task.one.id).status().get("error", {})
         return "failed", f"{error['type']}: {error['message']}" if error else ""

@@ -45,7 +45,7 @@ def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Plan
     if find_spec("submitit") is None:
         raise UserError("--launcher slurm: needs submitit; pip install 'robust-cl-bench[slurm]'")
     if (request.jobs or 1) > 1:
-        raise UserError(f"--jobs {request.jobs}: SLURM decides how many runs go at a time; leave it away")
+        raise UserError(f"--jobs {request.jobs}: SLURM decides how many runs go at a time; omit it")
     if suite.budget.timed:
         raise UserError("budget.device_seconds: is calibrated on the machine that trains; use --launcher local there")
     slurm = suite.slurm if request.gpus is None else suite.slurm.model_copy(update={"gpus": request.gpus})
