@@ -14,6 +14,7 @@ from bench.launch.launchers import LAUNCHERS
 
 if TYPE_CHECKING:
     from bench.store import Store
+    from bench.suite.suite import Suite
     from reports.build import Built
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A YAML file, or the name of a shipped suite.")]
@@ -149,19 +150,28 @@ def suite_name(suite: str, store: Store) -> str:
     plan = store.plan(suite) if Path(suite).name == suite else None
     if plan is not None and not resources.is_suite(suite):
         return suite
-    from bench.planning.plan_file import outline
     from bench.suite.suite import load_suite
 
     loaded = load_suite(suite, check_methods=False)
     plan = store.plan(loaded.name)
     if plan is not None and plan["suite_hash"] != loaded.hash:
-        now = {**outline(loaded), "settings": loaded.model_dump(mode="json")}
-        parts = [part for part in ("budget", "noises", "seeds") if plan[part] != now[part]]
-        parts += [part for part, own in plan["settings"].items() if own != now["settings"][part]]
+        parts = _changed_parts(plan, loaded)
         what = f" ({', '.join(parts)})" if parts else ""
         note = f"note: the last plan of {loaded.name} was made from other settings{what} than {suite} has now"
         echo(f"{note}; 'bench run {suite}' brings it up to date", err=True)
     return loaded.name
+
+
+def _changed_parts(plan: dict[str, Any], suite: Suite) -> list[str]:
+    """Return the sections of a suite that its plan was made without; [] where a method of it is not known here."""
+    from bench.planning.plan_file import outline
+
+    try:
+        now = {**outline(suite), "settings": suite.model_dump(mode="json")}
+    except UserError:
+        return []
+    parts = [part for part in ("budget", "noises", "seeds") if plan[part] != now[part]]
+    return parts + [part for part, own in plan["settings"].items() if own != now["settings"][part]]
 
 
 def load_plugins(files: list[str] | None) -> None:

@@ -142,6 +142,23 @@ def test_a_stale_plan_is_said(done: Path) -> None:
     assert "other settings" not in bench(done, "status", str(done / "tiny.yaml")).stderr
 
 
+def test_a_stale_plan_with_a_method_of_a_plugin_is_read_without_the_plugin(
+    done: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.adapters import registry
+
+    monkeypatch.setattr(registry, "_plugins", {})
+    (done / "own.py").write_text("from methods.clip import Clip\n\n\nclass Own(Clip):\n    name = 'own'\n")
+    suite = done / "own.yaml"
+    suite.write_text(SUITE.replace("name: tiny", "name: own").replace("[clip,", "[own,"))
+    bench(done, "run", str(suite), "--plugin", str(done / "own.py"), "--set", "budget={samples: 64}", "--plan-only")
+    registry.forget()
+    monkeypatch.setattr(registry, "_plugins", {})
+    result = bench(done, "status", str(suite))
+    assert "own" in result.stdout
+    assert "the last plan of own was made from other settings than" in result.stderr
+
+
 def test_a_failed_run_is_exit_code_1(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench.adapters import registry
 
