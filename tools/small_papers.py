@@ -4,8 +4,8 @@
 
 Each suite of suites/ that docs/papers.md names keeps its methods, noise, protocol, tasks, data sets and tables. Its
 towers, recipe, budget and training pairs are replaced by small ones, published checkpoints by a short training of CLIP,
-and the evaluation sets by emoji under their names (tools/stand_ins.py). So shapes are those of the papers, and numbers
-mean nothing. OUT gets the data, the suites, and the store with its reports.
+and the evaluation sets by emoji under their names (`bench data stand-in`). So shapes are those of the papers, and
+numbers mean nothing. OUT gets the data, the suites, and the store with its reports.
 
 A line for each table and figure that a report has: how many places of ours a table has and how many of them are filled.
 Exits with 1 if something that is "there", or "in part", is not, or if a place that a row stands beside is empty.
@@ -26,11 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import stand_ins
 import yaml
 
 import bench
 from bench import data_folder
+from bench.catalogue.evaluation_sets import entries
+from bench.models import stand_ins
 
 ROOT = Path(__file__).parents[1]
 SMALL = "IN SMALL, on emoji under the names of other sets, so numbers mean nothing"  #: before what a suite says
@@ -220,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     suites = {name: small(yaml.safe_load((ROOT / "suites" / f"{name}.yaml").read_text("utf-8"))) for name in names}
     place = Place(options.out.resolve(), options.jobs)
     if not place.data.is_dir():
-        stand_ins.write(place.data / "evaluation", SIZE, EACH)
+        stand_ins.write(place.data / "evaluation", SIZE, EACH, entries().values())
     starts(place, suites)
     for name, suite in suites.items():
         place.run(name, suite)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import DataFolder, use_data
+from bench.cli.options import DataFolder, SuiteName, use_data
 from bench.console.text import echo
 
 app = typer.Typer(help="Training and evaluation data on disk.", no_args_is_help=True)
@@ -87,6 +87,21 @@ def get(
     evaluation.check(name)
     images, classes = evaluation.counts(name)
     echo(f"{home}: {images:,} images" + (f" of {classes:,} classes" if classes else " with captions"))
+
+
+@app.command("stand-in")
+def stand_in(
+    suite: SuiteName,
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="A new data folder, for stand-ins alone.")],
+    pairs: Annotated[int, typer.Option("--pairs", min=32, help="Training pairs, at most.")] = 2_000,
+) -> None:
+    """Write small data under the names of a suite's own, in the true formats, to try the suite without the real data.
+
+    Images and captions are emoji, so numbers mean nothing. Weights that the suite names are not made.
+    """
+    from bench.models import stand_ins
+
+    echo(*stand_ins.stand_in(suite, out, pairs))
 
 
 @app.command()

@@ -83,11 +83,14 @@ def extract(
     """Encode images and captions once. A stopped extraction goes on where it was, to the same bytes."""
     from bench.console.progress import Progress
     from bench.models import extract_features
+    from bench.suite.suite import load_suite
 
     use_data(data)
-    sets = tuple(dict.fromkeys([*(evaluation or ()), *(extract_features.evaluation_sets(suite) if suite else ())]))
+    sets = tuple(
+        dict.fromkeys([*(evaluation or ()), *(extract_features.evaluation_sets(load_suite(suite)) if suite else ())])
+    )
     request = extract_features.Request(data_set, out, images, texts, sets, prompts, views, dtype.value, results)
-    echo(*extract_features.extract(request, Progress()))
+    echo(*extract_features.extract(request, shown=Progress()))
 
 
 @app.command("import")

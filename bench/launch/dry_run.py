@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.adapters import registry
 from bench.catalogue import gpus as cards
 from bench.console import progress
 from bench.console.text import columns
@@ -34,11 +35,12 @@ def dry_run(
     launcher: str = "local",
     gpu: str | None = None,
     utilisation: float | None = None,
+    plugins: Sequence[str | Path] = (),
 ) -> list[str]:
     """Describe in lines of text what `run_suite` would do: its runs, their steps, estimated hours, missing inputs.
 
-    suite, results, only, seeds, gpus, launcher: as `run_suite` takes them. gpu: the card whose hours are estimated,
-    such as "a100", at the share `utilisation` of its peak.
+    suite, results, only, seeds, gpus, launcher, plugins: as `run_suite` takes them. gpu: the card whose hours are
+    estimated, such as "a100", at the share `utilisation` of its peak.
 
     Trains nothing and writes nothing. Raises UserError for bad settings and for options that contradict each other.
 
@@ -46,6 +48,8 @@ def dry_run(
     """
     if utilisation is not None and gpu is None:
         raise UserError(f"--utilisation {utilisation:g}: is of a card; name it with --gpu")
+    for file in plugins:
+        registry.add_plugin(file)
     asked = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)
     devices = find(launcher).gpus(asked, gpus)
     with progress.on() as shown:

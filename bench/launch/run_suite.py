@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.adapters import registry
 from bench.console import progress
 from bench.errors import UserError
 from bench.launch.launchers import Request, find
@@ -34,12 +35,15 @@ def run_suite(
     processes: int | None = None,
     launcher: str = "local",
     track: str | None = None,
+    plugins: Sequence[str | Path] = (),
 ) -> Summary:
     """Train and evaluate the runs of a suite that are not complete in the store; return the final state of each.
 
     suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
     the label and the seed to run, or several; empty means all. jobs: runs at a time, by default as many as suit this
     machine. gpus, processes: ranks per run. launcher: "local", "slurm" or "ray". track: a tracker, such as "wandb".
+    plugins: files with methods that the suite's YAML names; their code is run. A suite that is loaded before needs
+    `bench.add_plugin` before that.
     Trials of the suite's `tune` come first; if one of them is not finished, no other run is started.
 
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,
@@ -48,6 +52,8 @@ def run_suite(
     >>> summary = bench.run_suite("quickstart", jobs=2)  # doctest: +SKIP
     >>> len(summary.done), summary.failed  # doctest: +SKIP
     """
+    for file in plugins:
+        registry.add_plugin(file)
     loaded = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)
     make = find(launcher)
     if launcher != "local" and (here := place()) is not None:

@@ -33,7 +33,7 @@ from bench.models.encoders import ImageEncoder, TextEncoder, image_encoder, text
 from bench.models.feature_targets import Target, evaluation_target, training_target
 from bench.store import files
 from bench.store.claim import Claim
-from bench.suite.suite import load_suite
+from bench.suite.suite import Suite
 from bench.training.job import available_device
 
 PROMPT_BYTES = 1 << 31  #: of a file of prompts
@@ -75,31 +75,32 @@ class Models:
         return cls(image, text, {side: weights_digest(one.module) for side, one in both.items() if one})
 
 
-def extract(request: Request, shown: Progress | None = None) -> list[str]:
+def extract(request: Request, models: Models | None = None, shown: Progress | None = None) -> list[str]:
     """Extract the training set, then the evaluation sets below it; return a line for each.
+
+    models: the encoders, by default those that the request names.
 
     Raises UserError for models, data and folders that cannot be used, and Busy while another process extracts the same.
     """
     if request.out.name in ("", ".."):
         raise UserError(f"{request.out}: is a folder that is there; name the one that is to be made")
-    models = Models.load(request)
+    encoders = models or Models.load(request)
     root = request.out.with_name(f"{request.out.name}.work")
     try:
         root.mkdir(parents=True, exist_ok=True)
         with Claim(root / "claims"):
-            lines = [_made(work, shown) for work in _extractions(request, models, root)]
+            lines = [_made(work, shown) for work in _extractions(request, encoders, root)]
         shutil.rmtree(root, ignore_errors=True)
     except OSError as error:
         raise UserError(f"{root}: cannot be written: {one_line(error)}; the same command goes on") from error
     return lines
 
 
-def evaluation_sets(suite: str) -> list[str]:
+def evaluation_sets(suite: Suite) -> list[str]:
     """List the evaluation sets that a suite on stored features reads, trials included. Raises UserError for others."""
-    loaded = load_suite(suite)
-    if not loaded.data.on_features:
-        raise UserError(f"--for {suite}: reads pixels; name a suite with data.features")
-    plans = (EvaluationPlan(loaded.data, asked) for asked in loaded.evaluates)
+    if not suite.data.on_features:
+        raise UserError(f"--for {suite.name}: reads pixels; name a suite with data.features")
+    plans = (EvaluationPlan(suite.data, asked) for asked in suite.evaluates)
     return list(dict.fromkeys(name for plan in plans for name in plan.wanted()))
 
 
