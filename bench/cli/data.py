@@ -100,8 +100,12 @@ def stand_in(
     Images and captions are emoji, so numbers mean nothing. Weights that the suite names are not made.
     """
     from bench.models import stand_ins
+    from bench.planning import requirements
 
-    echo(*stand_ins.stand_in(suite, out, pairs))
+    lines, loaded = stand_ins.stand_in(suite, out, pairs)
+    own = f" --set data.shards={loaded.data.shards}" if loaded.data.shards else ""
+    echo(*lines, *requirements.listing(requirements.missing(loaded)))
+    echo(f"then: bench run {suite} --data {out}{own}, with further --set for what takes too long here")
 
 
 @app.command()

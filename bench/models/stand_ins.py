@@ -32,7 +32,6 @@ from bench.evaluation.probabilistic.hierarchy import levels
 from bench.evaluation.tasks import EvaluationPlan
 from bench.models.encoders import ImageEncoder, Sight, TextEncoder, weights_digest
 from bench.models.extract_features import Models, Request, evaluation_sets, extract
-from bench.planning import requirements
 from bench.suite import tower_files
 from bench.suite.settings import TowerSettings
 from bench.suite.suite import Suite, load_suite
@@ -50,17 +49,18 @@ COARSE, WORDS = 8, 4096  #: pixels a side, and different words, that such an enc
 Members = list[tuple[str, bytes]]
 
 
-def stand_in(suite: str, folder: Path, pairs: int) -> list[str]:
-    """Write a data folder with all that a suite trains on and is scored on; return lines to print.
+def stand_in(suite: str, folder: Path, pairs: int) -> tuple[list[str], Suite]:
+    """Write a data folder with all that a suite trains on and is scored on; return a line for each part, and the suite.
 
-    pairs: training pairs, at most. Raises UserError for a folder that holds something, and for an unknown suite.
+    Where the suite names shards, those of `folder` take their place. pairs: training pairs, at most. Raises UserError
+    for a folder that holds something, and for an unknown suite.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is not empty; real data and its stand-ins must not mix, so give a new folder")
     data_folder.use(folder)
     loaded = load_suite(suite)
-    own = f"data.shards={folder / loaded.data.name}" if loaded.data.shards else ""
-    loaded = load_suite(suite, [own]) if own else loaded
+    if loaded.data.shards:
+        loaded = load_suite(suite, [f"data.shards={folder / loaded.data.name}"])
     wanted = _wanted(loaded)
     write(data_folder.evaluation(), SIZE, EACH, wanted)
     lines = [f"{data_folder.evaluation()}: {len(wanted)} evaluation sets"]
@@ -69,9 +69,7 @@ def stand_in(suite: str, folder: Path, pairs: int) -> list[str]:
     if loaded.data.on_features:
         lines += _features(loaded)
     lines += [line for towers in loaded.towers for line in _vocabulary(towers)]
-    lacking = requirements.listing(requirements.missing(loaded))
-    command = f"bench run {suite} --data {folder}{f' --set {own}' * bool(own)}"
-    return [*lines, *lacking, f"then: {command}, with further --set for what takes too long here"]
+    return lines, loaded
 
 
 def _wanted(suite: Suite) -> list[Entry]:
