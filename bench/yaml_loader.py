@@ -162,8 +162,18 @@ class _Walk:
         elif isinstance(node, yaml.SequenceNode):
             for position, value in enumerate(node.value):
                 self.visit(value, (*place, position), above)
-        elif wrong := _wrong(node.value, MAX_LETTERS):
+        else:
+            node.value = _paired(node.value)
+        if isinstance(node, yaml.ScalarNode) and (wrong := _wrong(node.value, MAX_LETTERS)):
             raise InvalidYaml(line, wrong, place)
+
+
+def _paired(text: str) -> str:
+    """Return a text in which JSON's escapes of one character beyond U+FFFF, which PyYAML reads as two, are that one."""
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:  # one of the two stands alone
+        return text
 
 
 def _key(node: yaml.Node, place: Place) -> str:

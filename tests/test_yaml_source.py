@@ -36,6 +36,7 @@ def read(folder: Path, scalar: str) -> Any:
         ("no", "no"), ("off", "off"), ("yes", "yes"), ("2024-01-01", "2024-01-01"), ("12:30", "12:30"),
         ("0x10", "0x10"), ("true", True), ("False", False), ("TRUE", "TRUE"), ("null", None), ("~", None), ('"3"', "3"),
         ("1.2.3", "1.2.3"), (".inf", float("inf")), ("e5", "e5"),
+        (r'"\ud83d\ude00 x"', "\U0001f600 x"),
     ],
 )  # fmt: skip
 def test_scalars_mean_what_they_look_like(tmp_path: Path, text: str, value: object) -> None:
@@ -79,6 +80,7 @@ def test_every_value_knows_its_line(
         ("a: [1,\n", ":2: not valid YAML"),
         ("a: &x\n  b: *x\n", "a.b: an alias contains itself"),
         ("a: !!python/object:os.system x\n", "not valid YAML"),
+        ('a: "\\ud83d x"\n', "control character U+D83D"),
     ],
 )
 def test_what_is_no_suite_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:

@@ -76,7 +76,7 @@ def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
         if len(place.parts) > DEPTH or any(len(os.fsencode(part)) > LETTERS for part in place.parts):
             raise UserError(f"{member.name[:80]}: the name is longer than names of a store are")
         if place in made and member.isreg():
-            raise UserError(f"{member.name}: stands in it twice")
+            raise UserError(f"{member.name}: appears twice in it")
         made |= {place, *place.parents}  # folders that no member names are made as well
         if len(made) > most:
             raise UserError(f"has more than {most:,} files and folders")

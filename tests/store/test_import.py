@@ -230,7 +230,7 @@ def packed(path: Path, *members: tuple[str, int], fill: int = 0) -> Path:
         ([("runs/a", 1 << 60)], "the free disk allow"),
         ([("runs/a", 3 << 30)], "its size and the free disk allow"),
         ([("runs/a", -1024)], "cannot be unpacked|the free disk allow"),
-        ([("runs/a", 0), ("runs/a", 0)], "runs/a: stands in it twice"),
+        ([("runs/a", 0), ("runs/a", 0)], "runs/a: appears twice in it"),
         ([("runs/" + "a" * 300, 0)], "the name is longer than names of a store are"),
         ([("runs/" + "a/" * 20, 0)], "the name is longer than names of a store are"),
     ],
