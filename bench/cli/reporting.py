@@ -112,7 +112,7 @@ def published(
         typer.Argument(metavar="[TABLE]", help="As in ncu/1 or 'ncu Table 1'; a paper alone lists its tables."),
     ] = None,
 ) -> None:
-    """Print a table of one of the five papers as it is printed there, or list them all."""
+    """Print a table of a paper as it is printed there, or list all tables."""
     from bench.console.text import columns, terminal_width
     from bench.resources import published as folder
     from reports.papers.printed_tables import alone, find, papers

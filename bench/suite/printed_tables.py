@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from bench import resources
 from bench.errors import nearest
-from bench.settings_base import Model, NonEmptyList, once
+from bench.settings_base import Model, NonEmptyList, once, one_line
 from bench.yaml_source import fault
 
 
@@ -29,6 +29,7 @@ class PaperTables(Model):
     pretrain: str | None = None  #: of the printed rows that this suite is about; null = all
     backbone: str | None = None  #: the same; null = all, or as `towers` says
     towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone
+    differs: Annotated[str, Field(max_length=500), AfterValidator(one_line)] = ""  #: what is different here, in words
     #: label of a method -> the printed rows it stands beside
     rows: dict[str, Annotated[tuple[PrintedRow, ...], NonEmptyList]] = Field(default_factory=dict)
 

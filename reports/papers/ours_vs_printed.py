@@ -25,7 +25,14 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
     `folder` holds the published numbers. Raises UserError if it lacks a table of the plan.
     """
     notes = [_about(results), *_unverified(results), *other_protocols(results)]
-    return [beside(table, _beside(table, results), notes) for table in asked(results.plan, folder)]
+    made = [beside(table, _beside(table, results), notes) for table in asked(results.plan, folder)]
+    differs = (results.plan.get("tables") or {}).get("differs", "")
+    if not differs:
+        return made
+    return [
+        replace(one, title=f"{one.title} (ours in another setting)", description=f"{one.description} Ours: {differs}.")
+        for one in made
+    ]
 
 
 def _unverified(results: Results) -> Iterable[str]:

@@ -29,6 +29,7 @@ from reports.tables.table import Cell, Table
 from reports.tables.text import table_text
 
 PAPERS = ("bayes_weighted_cl", "label_augmentation", "nuclr", "ncu", "prolip")
+NOISY = ("ncr", "decl", "rcl", "ugncl", "ucpm", "npc", "osa", "crcl")
 _WORDS = (
     "caltech101 cifar10 cifar100 dtd fgvc_aircraft renderedsst2 flowers food101 gtsrb pets resisc45 sun397 eurosat cars"
 )
@@ -42,8 +43,8 @@ def cell_of(table: Table, row: str, column: str, group: str = "") -> Cell:
 
 def test_every_published_number_stands_in_one_table() -> None:
     shown = [cell for table in papers(published()) for row in alone(table).rows for cell in row.cells if cell.source]
-    assert len(shown) == sum(len(read(published(), paper)) for paper in PAPERS) == 1277
-    values = sorted(number.value for paper in PAPERS for number in read(published(), paper))
+    assert len(shown) == sum(len(read(published(), paper)) for paper in (*PAPERS, *NOISY)) == 1277 + 3515
+    values = sorted(number.value for paper in (*PAPERS, *NOISY) for number in read(published(), paper))
     assert sorted(cell.value for cell in shown if cell.value is not None) == values
 
 
@@ -62,6 +63,28 @@ def test_rows_columns_and_headings_stand_as_printed() -> None:
     ncu = alone(printed(published(), "ncu", "1"))
     assert [name for name, _ in ncu.groups()][-1] == "ViT-B/32, YFCC15M-R"
     assert [column.label for column in ncu.columns][-2:] == ["Average", "ImageNet1K"]
+
+
+def test_tables_of_noisy_correspondence_stand_by_data_set_and_noise() -> None:
+    table = alone(printed(published(), "npc", "README"))
+    assert [name for name, _ in table.groups()][:3] == [
+        "MS-COCO 1K, no noise",
+        "MS-COCO 5K, no noise",
+        "MS-COCO 1K, 20 % noise",
+    ]
+    assert cell_of(table, "NPC (ViT-B/32)", "T→I R@10 paper", "MS-COCO 1K, 20 % noise").value is None, (
+        "the README repeats a column"
+    )
+    assert cell_of(table, "NPC (ViT-B/32)", "T→I R@10 paper", "MS-COCO 5K, 20 % noise").value == 82.9
+    assert [name for name, _ in alone(printed(published(), "ucpm", "II")).groups()] == ["CC152K, natural noise"]
+
+
+def test_a_suite_that_differs_says_so_above_the_printed_table() -> None:
+    suite = load_suite("flickr30k_features", check_methods=False)
+    plan = {**outline(suite), "methods": [], "primary": None}
+    first, second = paper_tables(Results(plan, ()), published())
+    assert first.title == "rcl, Table 1: Flickr30K, MS-COCO 1K and CC152K (ours in another setting)"
+    assert "Ours: one vector an image, the mean of its regions" in second.description
 
 
 def test_print_errors_are_said() -> None:
@@ -109,7 +132,7 @@ def test_what_there_is_not_is_answered_with_the_nearest() -> None:
 
 def test_the_verb_prints_and_lists(start_bench: Callable[..., Any]) -> None:
     _, listed = start_bench("published").finish()
-    assert all(f"{paper}/" in listed for paper in PAPERS)
+    assert all(f"{paper}/" in listed for paper in (*PAPERS, *NOISY))
     _, shown = start_bench("published", "ncu", "Table", "5").finish()
     assert "V4 only False Positives Unlearning      19.2      14.3" in shown
     code, output = start_bench("published", "ncu/9").finish()

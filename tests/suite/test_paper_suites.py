@@ -169,7 +169,7 @@ def test_tables_of_labels_that_there_are_not_are_named(tmp_path: Path) -> None:
     file = tmp_path / "odd.yaml"
     text = "name: odd\nbudget: {epochs: 1}\nmethods: [clip]\ntables: {paper: ncu, numbers: ['1'], rows: {clp: CLIP}}\n"
     file.write_text(text)
-    with pytest.raises(UserError, match=r"odd.yaml:4: tables.rows.clp: 'clp' is no label.*did you mean 'clip'"):
+    with pytest.raises(UserError, match=r"odd.yaml:4: tables.rows.clp: unknown label 'clp'; did you mean 'clip'"):
         load_suite(file)
     file.write_text(text.replace("clp", "clip"))
     assert load_suite(file).tables is not None
