@@ -48,28 +48,38 @@ def applied(entry: MethodEntry, changes: Mapping[str, Any]) -> MethodEntry:
     return entry.model_copy(update={**recipe, "config": {**entry.config, **config}})
 
 
-def edge(suite: Suite, entry: MethodEntry, finals: Sequence[tuple[Mapping[str, Any], float | None]]) -> tuple[str, ...]:
-    """Return which settings of the best of `finals`, settings with scores, lie at an edge of a range that is too small.
+def edges(
+    suite: Suite, entry: MethodEntry, finals: Sequence[tuple[Mapping[str, Any], float | None]]
+) -> dict[str, dict[str, Any]]:
+    """Return which settings of the best of `finals`, settings with scores, lie at an edge of what trials tried.
 
-    Such a setting lies within `EDGE` of an end of what trials tried, and no other of `finals` lies away from that end
-    and within `FLAT` of the best score: a setting without effect lies at an end by chance.
+    Each within `EDGE` of an end, where no other of `finals` lies away from that end and within `FLAT` of the best
+    score. Its value here is the best with this one setting elsewhere, as the row has it or in the middle of its range:
+    if that scores as well, the setting has little effect, and lies at an end by chance.
     """
     assert suite.tune is not None
     scored = [(changes, score) for changes, score in finals if score is not None]
     if not scored:
-        return ()
+        return {}
     best, top = max(scored, key=lambda final: final[1])
-    good = [changes for changes, score in scored if score >= (1 - FLAT) * top]
-    return tuple(
-        name
-        for name, one in space_of(suite.tune, entry).items()
-        for end in _ends(suite, entry, best, name, one)
-        if all(end in _ends(suite, entry, changes, name, one) for changes in good)
-    )
+    good = [changes for changes, score in scored if as_good(score, top)]
+    found: dict[str, dict[str, Any]] = {}
+    for name, one in space_of(suite.tune, entry).items():
+        end = _end(suite, entry, best, name, one)
+        if end and all(end == _end(suite, entry, changes, name, one) for changes in good):
+            elsewhere = {key: value for key, value in best.items() if key != name}
+            stays = end == _end(suite, entry, elsewhere, name, one)
+            found[name] = {**elsewhere, name: one.at(0.5)} if stays else elsewhere
+    return found
 
 
-def _ends(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any], name: str, one: Any) -> tuple[str, ...]:
+def as_good(score: float | None, top: float) -> bool:
+    """Return whether a score is within `FLAT` of the best one."""
+    return score is not None and score >= (1 - FLAT) * top
+
+
+def _end(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any], name: str, one: Any) -> str:
     row = applied(entry, changes)
     values = {**suite.train.model_dump(), **row.recipe, **hyperparameters.resolve(row.method, row.preset, row.config)}
     place = one.place(values[name])
-    return ("low",) if place <= EDGE else ("high",) if place >= 1 - EDGE else ()
+    return "low" if place <= EDGE else "high" if place >= 1 - EDGE else ""

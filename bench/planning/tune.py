@@ -8,12 +8,12 @@ halving: Jamieson and Talwalkar, AISTATS 2016). Their cost is reported apart and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.adapters import registry
-from bench.planning.trial_settings import applied, edge, settings_of
+from bench.planning.trial_settings import applied, as_good, edges, settings_of
 from bench.store.selection import LAST, score_at_selected
 from bench.suite.settings import MethodEntry
 
@@ -33,7 +33,7 @@ class Trial:
     """One run of one setting of a method."""
 
     changes: dict[str, Any]
-    rung: int  #: number of the budget, from the shortest on
+    rung: int  #: number of the budget, from the shortest on; one more for a trial away from an edge
     seed: int
     run: str
     reference_run: str | None  #: the run that it started from
@@ -87,18 +87,17 @@ def survivors(scores: Mapping[int, float | None], count: int) -> list[int]:
 
 
 def trial_suite(
-    suite: Suite, alive: Mapping[str, Iterable[int]], choices: Mapping[str, Choice], rung: int = 0
+    suite: Suite, trials: Mapping[str, Mapping[int, dict[str, Any]]], choices: Mapping[str, Choice], rung: int = 0
 ) -> Suite:
-    """Return a suite whose runs are the trials of a rung: of each row, by its label, settings of these numbers."""
+    """Return a suite whose runs are the trials of a rung: of each row, by its label, settings by their numbers."""
     tune = suite.tune
     assert tune is not None
-    budget, _, seeds = tune.rungs[rung]
+    budget, _, seeds = tune.rungs[min(rung, len(tune.rungs) - 1)]
     entries = []
     for entry in suite.methods:
-        settings = settings_of(tune, entry)
-        for number in alive.get(entry.label, ()):
+        for number, changes in trials.get(entry.label, {}).items():
             label = {"label": f"{entry.label}, trial {number}"}
-            entries.append(applied(entry, settings[number]).model_copy(update=label))
+            entries.append(applied(entry, changes).model_copy(update=label))
     return suite.changed(
         tune=None,
         methods=tuple(entries),
@@ -150,7 +149,7 @@ def search(
     if suite.tune is None:
         return choices, total
     for stage in stages(suite):
-        for _ in (*suite.tune.rungs, "after the last"):
+        for _ in (*suite.tune.rungs, "edges", "after the last"):
             if not (rows := _wanted(suite, stage, choices)):
                 break
             trials = _follow(suite, rows, Followed(choices), planner)
@@ -176,46 +175,76 @@ def _wanted(suite: Suite, stage: Sequence[MethodEntry], choices: Mapping[str, Ch
 
 
 def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner: Planner) -> Followed:
-    """Follow rows from rung to rung as far as their trials are measured or diverged; others are to be made (again)."""
+    """Follow rows from rung to rung as far as their trials are measured or diverged; others are to be made (again).
+
+    Where the best lies at an edge, a further trial at the last budget says whether it has to.
+    """
     assert suite.tune is not None
-    own, store = {entry.label: entry for entry in rows}, planner.store
-    settings = {label: settings_of(suite.tune, entry) for label, entry in own.items()}
-    scores: dict[str, dict[int, float | None]] = {label: dict.fromkeys(range(len(settings[label]))) for label in own}
+    own = {entry.label: entry for entry in rows}
+    settings = {label: dict(enumerate(settings_of(suite.tune, entry))) for label, entry in own.items()}
     made: dict[str, list[tuple[Trial, Planned]]] = {label: [] for label in own}
+
+    def measured(trials: Mapping[str, dict[int, dict[str, Any]]], rung: int) -> dict[str, dict[int, float | None]]:
+        """Return scores of the rows whose trials of this rung are all known."""
+        return _measured(suite, own, trials, rung, found, planner, made)
+
+    scores: dict[str, dict[int, float | None]] = {label: dict.fromkeys(ones) for label, ones in settings.items()}
     for rung, (_, count, _) in enumerate(suite.tune.rungs):
-        if not scores:
-            break
-        alive = {label: survivors(scores[label], count) for label in scores}
-        trials = trial_suite(suite, alive, found.choices, rung)
-        planned = planner.plan(trials.runs())
-        found.runs += planned
-        by_key = {one.run.key: one for one in planned}
-        by_name = {(one.label, one.seed): by_key.get(one.key) for one in trials.cells()}  # two trials may be one run
-        of = {
-            label: {(n, seed): by_name[f"{label}, trial {n}", seed] for n in numbers for seed in trials.seeds}
-            for label, numbers in alive.items()
-        }
-        scores = {}
-        for label, trials_of_row in of.items():
-            ones = {place: one for place, one in trials_of_row.items() if one is not None}
-            if len(ones) < len(trials_of_row):  # some have no steps, which a dry run says
-                continue
-            if not all(_is_known(one, store) for one in ones.values()):
-                wanted = {identity for one in ones.values() for identity in (one.id, one.reference)}
-                found.todo |= {one.id: one for one in planned if one.id in wanted and not _diverged(one, store)}
-                continue
-            rule = own[label].select or suite.select
-            single = {place: _score(one, store, suite.tune.by, rule) for place, one in ones.items()}
-            scores[label] = {n: _mean([single[n, seed] for seed in trials.seeds]) for n in alive[label]}
-            made[label] += [
-                (Trial(settings[label][n], rung, seed, one.id, one.reference, single[n, seed]), one)
-                for (n, seed), one in ones.items()
-            ]
-    for label, last in scores.items():
-        finals = tuple((settings[label][number], score) for number, score in last.items())
-        choice = Choice(tuple(one for one, _ in made[label]), finals, _spent([one for _, one in made[label]], store))
-        found.choices[label] = replace(choice, edge=edge(suite, own[label], finals))
+        alive = {label: survivors(ones, count) for label, ones in scores.items()}
+        scores = measured({label: {n: settings[label][n] for n in numbers} for label, numbers in alive.items()}, rung)
+    finals = {label: tuple((settings[label][n], score) for n, score in ones.items()) for label, ones in scores.items()}
+    at_edges = {label: edges(suite, own[label], final) for label, final in finals.items()}
+    elsewhere = {label: dict(enumerate(one.values(), len(settings[label]))) for label, one in at_edges.items() if one}
+    without = measured(elsewhere, len(suite.tune.rungs))
+    for label, final in finals.items():
+        if label in elsewhere and label not in without:
+            continue
+        choice = Choice(
+            tuple(one for one, _ in made[label]), final, _spent([one for _, one in made[label]], planner.store)
+        )
+        top = choice.best[1] or 0.0
+        real = [not as_good(score, top) for score in without.get(label, {}).values()]
+        edge = tuple(name for name, costs in zip(at_edges[label], real, strict=True) if costs)
+        found.choices[label] = replace(choice, edge=edge)
     return found
+
+
+def _measured(
+    suite: Suite,
+    own: Mapping[str, MethodEntry],
+    trials: Mapping[str, dict[int, dict[str, Any]]],
+    rung: int,
+    found: Followed,
+    planner: Planner,
+    made: Mapping[str, list[tuple[Trial, Planned]]],
+) -> dict[str, dict[int, float | None]]:
+    """Return the scores of rows whose `trials` are all known, and note these in `made`; note others in `found`."""
+    assert suite.tune is not None
+    if not trials:
+        return {}
+    store, scores = planner.store, dict[str, dict[int, float | None]]()
+    asked = trial_suite(suite, trials, found.choices, rung)
+    planned = planner.plan(asked.runs())
+    found.runs += planned
+    by_key = {one.run.key: one for one in planned}
+    by_name = {(one.label, one.seed): by_key.get(one.key) for one in asked.cells()}  # two trials may be one run
+    for label, numbers in trials.items():
+        places = {(n, seed): by_name[f"{label}, trial {n}", seed] for n in numbers for seed in asked.seeds}
+        ones = {place: one for place, one in places.items() if one is not None}
+        if len(ones) < len(places):  # some have no steps, which a dry run says
+            continue
+        if not all(_is_known(one, store) for one in ones.values()):
+            wanted = {identity for one in ones.values() for identity in (one.id, one.reference)}
+            found.todo |= {one.id: one for one in planned if one.id in wanted and not _diverged(one, store)}
+            continue
+        rule = own[label].select or suite.select
+        single = {place: _score(one, store, suite.tune.by, rule) for place, one in ones.items()}
+        scores[label] = {n: _mean([single[n, seed] for seed in asked.seeds]) for n in numbers}
+        made[label] += [
+            (Trial(numbers[n], rung, seed, one.id, one.reference, single[n, seed]), one)
+            for (n, seed), one in ones.items()
+        ]
+    return scores
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -87,10 +87,11 @@ def repair(claim: Claim) -> list[str]:
     """
     run = RunStore(claim.folder)
     lines, moved = [], set[str]()
+    parts = 1 if run.path(_EVALUATIONS).is_symlink() else 2  # what a link leads to is not the run's
     for error in problems(run, thorough=True):
         name = error.path.relative_to(run.folder)
         if name.parts[0] == _EVALUATIONS:  # moved as a whole
-            name = Path(*name.parts[:2])
+            name = Path(*name.parts[:parts])
         if str(name) not in moved:
             moved.add(str(name))
             aside = claim.fence.set_aside(str(name))

@@ -87,7 +87,7 @@ def _halved(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
         f"Trials have {100 * tuning['rate']:g} % noise, and at the last budget seeds {seeds}; validation pairs have "
         f"{'captions with the same noise' if tuning.get('by') == 'noisy_validation' else 'clean captions'}. "
         "What trials cost is booked here and not in a run's budget.",
-        f"Best at an edge of its space, which should be widened: {at_edge}.",
+        f"Best at an edge of its space, which should be widened, because it loses by leaving that edge: {at_edge}.",
     )
 
 

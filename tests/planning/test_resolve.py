@@ -165,7 +165,7 @@ def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge_if_leaving_it_c
     (entry,) = suite.methods
 
     def edge(*finals: tuple[dict[str, Any], float | None]) -> tuple[str, ...]:
-        return trial_settings.edge(suite, entry, finals)
+        return tuple(trial_settings.edges(suite, entry, finals))
 
     assert edge(({}, 0.5)) == ("weight_decay",), "of a range on a logarithmic scale, 0.1 of 0.09 to 1"
     best: dict[str, Any] = {"weight_decay": 0.3, "lr": 1.5e-4}
@@ -179,6 +179,10 @@ def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge_if_leaving_it_c
     assert edge((best, 0.49), ({**best, "lr": 9e-3}, 0.5)) == (), "either end is as good"
     assert edge((best, None), (inside, 0.1)) == ()
     assert edge((best, None)) == ()
+    assert trial_settings.edges(suite, entry, [(best, 0.5)]) == {"lr": {"weight_decay": 0.3}}, "back at the row's own"
+    middle = trial_settings.edges(suite, entry, [({}, 0.5)])
+    assert middle == {"weight_decay": {"weight_decay": 0.3}}, "the row's own lies at the same end"
+    assert [trial_settings.as_good(score, 0.5) for score in (0.485, 0.4849, None)] == [True, False, False]
 
 
 def test_what_was_chosen_is_put_into_the_row_and_nothing_else() -> None:

@@ -86,7 +86,7 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
             assert {**settings["config"], **trial["changes"], "lr": 0} == {**settings["config"], "lr": 0}
             assert settings["noise"]["rate"] == 0.4
             assert settings["seed"] == trial["seed"]
-            assert settings["budget"]["value"] == (96, 192)[trial["rung"]] * (0.5 if label == "ncu" else 1.0)
+            assert settings["budget"]["value"] == (96, 192, 192)[trial["rung"]] * (0.5 if label == "ncu" else 1.0)
             records = [
                 r for r in run.records() if (r.task, r.metric, r.score) == ("validation", "mean_recall", "cosine")
             ]
@@ -96,7 +96,7 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
         first = [(values[0], json.loads(key)) for (rung, key), values in scores.items() if rung == 0]
         finals = [(sum(values) / 3, json.loads(key)) for (rung, key), values in scores.items() if rung == 1]
         assert row["points"] == len(first) == 4
-        assert [len(values) for values in scores.values()] == [1] * 4 + [3] * 2, "the last budget has all seeds"
+        assert [len(values) for values in scores.values()][:6] == [1] * 4 + [3] * 2, "the last budget has all seeds"
         assert [changes for _, changes in finals] == [{}, max(first[1:], key=lambda one: one[0])[1]]
         assert row["default"] == pytest.approx(finals[0][0])
         assert (row["score"], row["chosen"]) == (pytest.approx(max(finals)[0]), max(finals, key=lambda one: one[0])[1])
@@ -105,6 +105,25 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
             values = {**settings["config"], "lr": settings["train"]["lr"]}
             assert {**values, **row["chosen"]} == values
             assert row["chosen"] or values["lr"] == 0.002
+
+
+def test_an_edge_is_one_only_if_the_best_loses_by_leaving_it(done: Path) -> None:
+    store, suite = Store(done / "out"), load_suite(done / "tuned.yaml")
+    tried = 0
+    for label, choice in known(suite, store).items():
+        (entry,) = [entry for entry in suite.methods if entry.label == label]
+        expected, top = trial_settings.edges(suite, entry, choice.finals), choice.best[1]
+        assert top is not None
+        away = [trial for trial in choice.trials if trial.rung == 2]
+        assert [trial.changes for trial in away] == [changes for changes in expected.values() for _ in range(3)]
+        edge = []
+        for name, changes in expected.items():
+            scores = [trial.score for trial in away if trial.changes == changes and trial.score is not None]
+            edge += [name] if sum(scores) / 3 < 0.97 * top else []
+        assert choice.edge == tuple(edge)
+        assert choice.best[0] in [settings for settings, _ in choice.finals], "such a trial is never chosen"
+        tried += len(expected)
+    assert tried > 0
 
 
 def test_a_rung_that_was_interrupted_goes_on_where_it_was(done: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -116,6 +117,19 @@ def test_a_kill_between_the_hash_of_an_evaluation_and_its_folder_costs_nothing(
         assert problems(run, thorough=True) == []
         assert out.write_records("k", [], {"top1": np.ones(2)})
     assert problems(run, thorough=True) == []
+
+
+def test_a_link_in_place_of_the_evaluations_is_moved_and_what_it_leads_to_is_not(
+    store: Path, tiny: SimpleNamespace
+) -> None:
+    run = next(Store(store).runs())
+    shutil.rmtree(run.path("evaluations"))
+    run.path("evaluations").symlink_to("..")
+    assert tiny.bench(store, "doctor").exit_code == 1
+    assert "moved to evaluations.damaged-1" in tiny.bench(store, "doctor", "--fix").stdout
+    assert run.path("evaluations.damaged-1").is_symlink()
+    assert run.path("settings.json").is_file()
+    assert tiny.bench(store, "doctor").stdout == "problems: 0\n"
 
 
 def test_a_run_at_work_is_left_alone(store: Path, tiny: SimpleNamespace) -> None:
