@@ -20,6 +20,7 @@ from bench.errors import UserError
 from bench.models.stored_run import rebuild
 from bench.planning import tune
 from bench.planning.planner import Planner, plan
+from bench.planning.trial_settings import settings_of
 from bench.store import RunStore, Store
 from bench.store.writer import KEPT
 from bench.suite.suite import Suite, load_suite
@@ -255,7 +256,9 @@ def test_trials_of_a_filtered_row_wait_for_the_baselines_choice_and_are_scored_b
     assert [entry.label for entry in first] == ["clip"]
     assert [entry.label for entry in late] == ["filtered", "stricter"]
     chosen = tune.Choice((), (({"lr": 1e-3}, 0.5),), {})
-    for run in tune.trial_suite(suite, {entry.label: [0, 1] for entry in late}, {"clip": chosen}).runs():
+    assert suite.tune is not None
+    asked = {entry.label: dict(enumerate(settings_of(suite.tune, entry))) for entry in late}
+    for run in tune.trial_suite(suite, asked, {"clip": chosen}).runs():
         if run.label.startswith(("filtered", "stricter")):
             assert run.reference is not None
             assert run.reference.train.lr == 1e-3, "the baseline as it was chosen"

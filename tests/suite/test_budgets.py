@@ -61,7 +61,7 @@ def test_trials_have_the_first_budget_alone(path: Path) -> None:
     from bench.planning.tune import trial_suite
 
     suite = load_suite(path, ["tune={trials: 2}"])
-    assert {run.block for run in trial_suite(suite, {entry.label: [0] for entry in suite.methods}, {}).cells()} == {
+    assert {run.block for run in trial_suite(suite, {entry.label: {0: {}} for entry in suite.methods}, {}).cells()} == {
         "40 % shuffled captions"
     }
 

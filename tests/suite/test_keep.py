@@ -258,7 +258,7 @@ def test_an_oracle_without_noise_is_the_run_of_the_baseline(tmp_path: Path) -> N
     assert runs["bound", 0.0].key == runs["clip", 0.0].key
     assert [runs[label, 0.0].train.lr for label in ("bound", "sogclr")] == [2e-3, 1e-3]
     assert runs["bound", 0.4].train.lr == 3e-3
-    tried = tune.trial_suite(suite, {"bound": [0, 1]}, {}).cells()
+    tried = tune.trial_suite(suite, {"bound": {0: {}, 1: {"lr": 0.003}}}, {}).cells()
     assert {run.train.lr for run in tried} == {suite.train.lr, 0.003}
 
 
