@@ -113,7 +113,7 @@ def evaluation_target(name: str, folder: Path, sight: Sight | None) -> Target:
         size = (sight.scaled or sight.size) if sight else SIZE
         pairs, texts = evaluation.load(name, size, sight.resize if sight else photo.CROP), []
         if pairs.puzzles:
-            raise UserError(f"--evaluation {name}: its puzzles need pixels; leave it out")
+            raise UserError(f"--evaluation {name}: its puzzles need pixels; omit it")
     templates = data.templates(pairs)
     shown = [label for label in pairs.classes if label == CLASS or not isinstance(pairs, EvaluationPairs)]
     texts += [text for label in shown for text in prompts(pairs.classes[label], templates)]

@@ -77,7 +77,7 @@ def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:
         reason = one_line(error, 200)
         raise UserError(
             f"train.compile: this machine cannot compile ({reason}); it needs a C++ compiler on the CPU, triton on a "
-            "GPU; or leave it out"
+            "GPU; or omit it"
         ) from error
     # Each block is compiled once with and once without gradient, for every size of batch, and per tower. Only versions
     # of torch that are newer than the oldest here give the limit a public name, torch.compiler.config.recompile_limit.

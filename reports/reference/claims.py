@@ -74,6 +74,7 @@ class Claims(_Model):
     comparison: str  #: folder of results/reference that they are judged by
     measures: Mapping[str, ClaimMeasure]
     papers: Mapping[str, PaperClaims]
+    without_claims: Mapping[str, str] = {}  #: papers with numbers that have no claim, and why
 
 
 def read_claims(folder: Path) -> Claims:

@@ -189,7 +189,7 @@ def test_names_and_folders_that_are_none_are_said(folder: Path, tmp_path: Path) 
         ((str(tmp_path),), "is a folder without open_clip_config.json"),
         (("x.pt", "--towers", "tiny-vit"), "--towers tiny-vit: is no architecture of open_clip"),
         (("x.pt", "--towers", "ViT-B-32"), "x.pt: no such file"),
-        ((str(folder / "small"), "--towers", "ViT-B-32"), "open_clip_config.json says what the folder holds; leave it"),
+        ((str(folder / "small"), "--towers", "ViT-B-32"), "open_clip_config.json says what the folder holds; omit it"),
         ((str(folder / "small"), "--method", "prolip"), "--method prolip: adds to the towers"),
     ]
     for given, said in cases:

@@ -32,6 +32,8 @@ from reports.results import Results, load
 
 SUITE = "emoji_noisy"
 PUBLISHED = resources.published()
+#: The papers whose suites the bench has; those against noisy correspondence have one to three orderings of its rows.
+FIVE = ("bayes_weighted_cl", "label_augmentation", "nuclr", "ncu", "prolip")
 
 
 def measured(label: str, *parts: tuple[str, str]) -> ClaimMeasure:
@@ -61,7 +63,7 @@ def values(results: Results, label: str, noise: str) -> list[float]:
 
 
 @pytest.mark.promise("every number of a claim is in the paper's table")
-@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("paper", read_claims(PUBLISHED).papers)
 def test_every_printed_number_is_in_the_papers_table(paper: str) -> None:
     claims, numbers = read_claims(PUBLISHED), read(PUBLISHED, paper)
 
@@ -77,15 +79,17 @@ def test_every_printed_number_is_in_the_papers_table(paper: str) -> None:
         assert len(better) == len(worse) == 1, one
         assert better[0].value > worse[0].value, one
         assert (better[0].pretrain, better[0].heading) == (worse[0].pretrain, worse[0].heading), one
+        assert better[0].noise_rate == worse[0].noise_rate, one
 
 
 def test_every_paper_has_claims_and_every_row_is_one_of_the_suite() -> None:
     claims = read_claims(PUBLISHED)
-    assert set(claims.papers) == set(PAPERS)
+    assert sorted([*claims.papers, *claims.without_claims]) == sorted(PAPERS)
     suite = load_suite(claims.comparison)
     labels, rates = {method.label for method in suite.methods}, set(suite.noise.rates)
-    for paper in claims.papers.values():
-        assert len(paper.claims) >= 5
+    for name, paper in claims.papers.items():
+        assert len(paper.claims) >= (5 if name in FIVE else 1)
+        assert len({(*sorted(one.rows), one.measure, one.table) for one in paper.claims}) == len(paper.claims)
         assert rates & {*paper.rates}
         assert {label for one in paper.claims for label in one.rows} <= labels
         assert {one.measure for one in paper.claims} <= set(claims.measures)
@@ -165,6 +169,7 @@ def test_the_page_counts_and_escapes(bounded: Store) -> None:
 def test_the_command_prints_all_papers(three: Store) -> None:
     result = CliRunner().invoke(app, ["claims", SUITE, "--results", str(three.root)], catch_exceptions=False)
     assert result.exit_code == 0
-    assert result.stdout.count("This noise rate was not run.") == 1
-    assert result.stdout.count("## ") - result.stdout.count("### ") == len(PAPERS)
+    papers = read_claims(PUBLISHED).papers
+    assert result.stdout.count("This noise rate was not run.") == sum(0.2 in paper.rates for paper in papers.values())
+    assert result.stdout.count("## ") - result.stdout.count("### ") == len(papers)
     assert "| ProLIP \\> CLIP | Table 1, ImageNet," in result.stdout

@@ -121,7 +121,7 @@ def _captions(path: Path, rows: Any, name: str) -> Any:
         raise UserError(f"{path}: {name}: is a column of {column.type}; captions are texts or lists of texts")
     texts = pa.array(column.to_pylist(), TEXT_LISTS)
     if texts.flatten().null_count:
-        raise UserError(f"{path}: {name}: a caption is null; leave it out")
+        raise UserError(f"{path}: {name}: a caption is null; omit it")
     return texts
 
 
