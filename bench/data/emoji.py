@@ -21,8 +21,8 @@ from PIL import Image
 
 from bench.arrays import Pixels
 from bench.data.pairs import MemoryPairs
-from bench.data.shards import tar
 from bench.errors import UserError
+from bench.tars import members
 
 FOLDER = Path(__file__).parent / "emoji"
 TRAINING_STYLES = ("noto", "noto-v1", "twemoji", "fluent-flat", "emojione", "fxemoji", "streamline")
@@ -82,8 +82,8 @@ def shard(style: str, folder: Path = FOLDER) -> tuple[Sample, ...]:
         raise UserError(f"{path}: sha256 is {digest[:16]}..., not the one in sha256s; install the package again")
     content = gzip.decompress(data)
     files = {
-        member.name.decode(): content[member.offset : member.offset + member.size]
-        for member in tar.members(io.BytesIO(content), len(content))
+        member.name: content[member.offset_data : member.offset_data + member.size]
+        for member in members(io.BytesIO(content), len(content))
     }
     stems = [name.removesuffix(".json") for name in files if name.endswith(".json")]
     return tuple(Sample(json.loads(files[f"{stem}.json"]), files[f"{stem}.webp"]) for stem in stems)

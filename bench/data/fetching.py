@@ -23,9 +23,9 @@ from bench.catalogue.evaluation_sets import FOLDERS, Entry, Split, parse
 from bench.data.evaluation import layouts
 from bench.data.evaluation.pairs import TEMPLATES
 from bench.data.shards.sources import braces, is_name
-from bench.data.shards.tar import Broken, members
 from bench.errors import UserError, one_line
 from bench.store import files
+from bench.tars import Broken, members
 
 PIPE, COUNT = "pipe:", "nshards.txt"
 PIECE = 1 << 22  #: bytes copied at a time

@@ -6,34 +6,14 @@ import os
 import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
-from typing import Self
 
 from bench.errors import UserError, one_line
+from bench.tars import Header
 
 MEMBERS, MEMBER = 10_000, 32  #: files and folders, and bytes of an archive for each further one; they take about 90
 DEPTH, LETTERS = 10, 255  #: parts of a name, and bytes of a part
 RATIO, SPARED = 500, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
 SUM = "packed.json"  #: file at the top of what `bench pack` wrote: the sum over the sha256 of all others
-HEADER = 1 << 20  #: bytes of a long name or of a header's further fields
-
-
-class _Header(tarfile.TarInfo):
-    """A header of a member. Names and fields that follow it are read at once, so they have at most `HEADER` bytes.
-
-    tarfile takes a header that is cut or damaged for the end of the archive; here it is an error.
-    """
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        try:
-            info = super().frombuf(buf, encoding, errors)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # zeros, with which an archive ends
-            raise
-        except tarfile.HeaderError as error:
-            raise ValueError(f"a header is cut or damaged: {error}") from error
-        if info.size > HEADER and info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise ValueError(f"a name or a header of {info.size:,} bytes")
-        return info
 
 
 def unpack(archive: Path, folder: Path) -> Path:
@@ -44,7 +24,7 @@ def unpack(archive: Path, folder: Path) -> Path:
     """
     limit = min(shutil.disk_usage(folder).free // 2, unpacked_limit(archive))
     try:
-        with tarfile.open(archive, "r|*", tarinfo=_Header) as tar:  # a stream: it is read forward alone, and once
+        with tarfile.open(archive, "r|*", tarinfo=Header) as tar:  # a stream: it is read forward alone, and once
             _extract(tar, folder, limit, MEMBERS + archive.stat().st_size // MEMBER)
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error

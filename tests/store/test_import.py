@@ -22,6 +22,7 @@ from bench.store.doctor import sha256
 from bench.store.files import write_json
 from bench.store.merge import merge
 from bench.store.run import HASHES
+from bench.tars import HEADER
 
 LINK = "links are not followed"
 
@@ -245,9 +246,9 @@ def test_an_archive_is_bounded(here: Path, tmp_path: Path, members: list[tuple[s
 def test_a_header_that_claims_much_memory_is_refused(here: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         info = tarfile.TarInfo("././@LongLink")
-        info.type, info.size = tarfile.GNUTYPE_LONGNAME, archive.HEADER + 512
+        info.type, info.size = tarfile.GNUTYPE_LONGNAME, HEADER + 512
         tar.addfile(info, io.BytesIO(b"a" * info.size))
-    with pytest.raises(UserError, match="a name or a header of"):
+    with pytest.raises(UserError, match="has a name or attributes of"):
         merge(tmp_path / "a.tar", Store(here))
 
 

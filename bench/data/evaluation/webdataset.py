@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tarfile import TarInfo
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,8 +17,8 @@ from bench import reading
 from bench.data.evaluation.index import Rows
 from bench.data.evaluation.layouts import Found, shards
 from bench.data.shards.scan import IMAGE_BYTES, IMAGES
-from bench.data.shards.tar import Broken, Member, members
 from bench.errors import UserError, one_line
+from bench.tars import Broken, members
 
 TEXTS = frozenset({"cls", "txt", "json", "npy"})
 PLACES = ("shard", "offset", "size")  #: number of the tar, bytes of the image in it
@@ -88,9 +89,9 @@ class WebDataset:
         try:
             with reading.opened(self.files[number]) as file:
                 for member in members(file, os.fstat(file.fileno()).st_size):
-                    head, slash, name = member.name.decode().rpartition("/")
+                    head, slash, name = member.name.encode().decode().rpartition("/")
                     stem, _, extension = name.partition(".")
-                    if member.kind != "file" or not stem or extension.lower() not in IMAGES | TEXTS:
+                    if not member.isreg() or member.issparse() or not stem or extension.lower() not in IMAGES | TEXTS:
                         continue
                     key = f"{head}{slash}{stem}"
                     if sample is None or sample.key != key:
@@ -98,20 +99,20 @@ class WebDataset:
                             yield sample
                         sample = _Sample(key, number)
                     self._take(sample, extension.lower(), member, file)
-        except (OSError, Broken, UnicodeDecodeError) as error:
+        except (OSError, Broken, UnicodeError) as error:
             raise UserError(f"{self.files[number]}: cannot be read: {one_line(error)}; get it again") from error
         if sample is not None:
             yield sample
 
-    def _take(self, sample: _Sample, extension: str, member: Member, file: BinaryIO) -> None:
+    def _take(self, sample: _Sample, extension: str, member: TarInfo, file: BinaryIO) -> None:
         """Note the place of an image, or read a text. Raises UserError if it is too large."""
         most = IMAGE_BYTES if extension in IMAGES else reading.TEXT_BYTES
         if member.size > most:
             raise self._fault(sample, f"a member .{extension} of {member.size:,} bytes; at most {most:,} are read")
         if extension in IMAGES:
-            sample.image = (member.offset, member.size)
+            sample.image = (member.offset_data, member.size)
         else:
-            file.seek(member.offset)
+            file.seek(member.offset_data)
             sample.texts[extension] = file.read(member.size)
 
     def _label(self, sample: _Sample) -> int:

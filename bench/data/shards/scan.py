@@ -12,13 +12,14 @@ import io
 import os
 import warnings
 from dataclasses import dataclass, field
+from tarfile import TarInfo
 from typing import Any, BinaryIO
 
 from PIL import Image
 
 from bench.data.photo import FORMATS, too_many_scans
-from bench.data.shards.tar import Broken, Member, members
 from bench.reading import JSON_BYTES, TEXT_BYTES, parsed
+from bench.tars import Broken, members
 
 RULES = 3  #: increase it if the same tar gives other rows; parts of an older number are then scanned again
 IMAGES = frozenset({"jpg", "jpeg", "png", "webp"})
@@ -107,34 +108,35 @@ class _Scanner:
     samples: dict[str, _Sample] = field(default_factory=dict)  #: by key
     faults: list[Fault] = field(default_factory=list)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: TarInfo) -> None:
         """Add one member to the sample that its name belongs to."""
+        name, written = member.name.removeprefix("./"), member.name.encode(errors="surrogateescape")
         try:
-            name = member.name.decode().removeprefix("./")
+            written.decode()
         except UnicodeDecodeError:
-            fault = Fault(self.shard, repr(member.name), member.offset, "unsafe name", "member name is not UTF-8")
+            fault = Fault(self.shard, repr(written), member.offset_data, "unsafe name", "member name is not UTF-8")
             self.faults.append(fault)
             return
         folder, slash, base = name.rpartition("/")
         stem, _, suffix = base.partition(".")
         if not stem:
             return  # hidden files, as macOS' tar adds them
-        if "\0" in name or len(member.name) > NAME_BYTES:
+        if "\0" in name or len(written) > NAME_BYTES:
             detail = f"its name has a NUL character or more than {NAME_BYTES:,} bytes"
-            self.faults.append(Fault(self.shard, ascii(name[:100]), member.offset, "unsafe name", detail))
+            self.faults.append(Fault(self.shard, ascii(name[:100]), member.offset_data, "unsafe name", detail))
             return
         key = self.prefix + folder + slash + stem
-        sample = self.samples.setdefault(key, _Sample(member.offset))
+        sample = self.samples.setdefault(key, _Sample(member.offset_data))
         try:
             self._add(sample, key, name, suffix.lower(), member)
         except Unusable as error:
             sample.unusable = sample.unusable or error
 
-    def _add(self, sample: _Sample, key: str, name: str, suffix: str, member: Member) -> None:
+    def _add(self, sample: _Sample, key: str, name: str, suffix: str, member: TarInfo) -> None:
         if name.startswith("/") or ".." in name.split("/"):
             raise Unusable("unsafe name", f"member {name} leads out of its folder")
-        if member.kind != "file":
-            kind = "link" if member.kind == "link" else "special file"
+        if not member.isreg() or member.issparse():
+            kind = "link" if member.issym() or member.islnk() else "special file"
             raise Unusable("not a file", f"member {name} is a {kind}")
         most = IMAGE_BYTES if suffix in IMAGES else {"txt": TEXT_BYTES, "json": JSON_BYTES}.get(suffix)
         if most is None or suffix in sample.texts:
@@ -146,12 +148,12 @@ class _Scanner:
             if sample.image[0] != suffix:
                 raise Unusable("several images", f".{sample.image[0]} and .{suffix}")
             detail = f"{name} again; the first one stands"
-            self.faults.append(Fault(self.shard, key, member.offset, "duplicate key", detail))
+            self.faults.append(Fault(self.shard, key, member.offset_data, "duplicate key", detail))
             return
-        self.file.seek(member.offset)
+        self.file.seek(member.offset_data)
         data = self.file.read(member.size)
         if suffix in IMAGES:
-            sample.image = (suffix, member.offset, member.size, digest(data))
+            sample.image = (suffix, member.offset_data, member.size, digest(data))
             refuse_undecodable(data)
         else:
             sample.texts[suffix] = data
