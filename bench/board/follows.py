@@ -29,7 +29,7 @@ from bench.training.ledger import Ledger
 from bench.training.schedule import Resolved
 
 _PATH = Path("settings.json")
-_ADDRESSED = ("untrained", "keep", "data", "noise", "seed", "budget", "towers", "train")
+_ADDRESSED = ("untrained", "average", "keep", "data", "noise", "seed", "budget", "towers", "train")
 
 
 def described(settings: Mapping[str, Any]) -> Run:
@@ -90,6 +90,7 @@ def refuse_other_cells(
             "config": (row["config"], settings["config"]),
             "lr": (row.get("lr"), run.train.lr),
             "untrained": (row.get("untrained", False), run.untrained),
+            "average": (row.get("average"), run.average),
             "start": (bool(row.get("start")), bool(settings.get("start"))),
             "steps": (cell["steps"], Resolved.from_json(settings["resolved"]).steps),
             "reference": (cell["reference_run"], address["reference"]),

@@ -182,6 +182,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "reference": None if entry.start and method.side != "reference" else method.reference,
         "start": entry.start,
         **({"untrained": True} if entry.untrained else {}),
+        **({"average": entry.average_with_start} if entry.average_with_start is not None else {}),
         **({"select": rule} if (rule := entry.select or suite.select) != LAST else {}),
         "budget_rule": suite.budget_rule,
         "keep": _keep(suite, entry),

@@ -158,7 +158,7 @@ def _resolve(
 
     Raises UserError if scoring alone costs as much as all steps.
     """
-    if run.untrained:
+    if not run.steps:
         return no_steps(prices.phases, prices.flops, inputs.seen, run.train.batch)
     rows, seen, value = inputs.rows, inputs.seen, run.budget.value
     if run.treated and run.keep_rule == "passes":  # as many passes over fewer rows, whatever the unit

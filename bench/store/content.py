@@ -160,7 +160,7 @@ _METHOD = {
     **_fields("label title summary paper fidelity bibtex note score state?", _TEXT),
     **_fields("preset reference", _maybe(_TEXT)),
     **_fields("equations? start?", _maybe(_TEXT)),
-    **{"config": _ANY, "keep?": _maybe(_ANY), "lr?": _maybe(_AMOUNT), "untrained?": _FLAG},
+    **{"config": _ANY, "keep?": _maybe(_ANY), "lr?": _maybe(_AMOUNT), "untrained?": _FLAG, "average?": _AMOUNT},
     **{"inapplicable?": {"*": _TEXT}, "select?": _TEXT},
 }
 _CELL = {

@@ -90,6 +90,8 @@ class Run:
     reference: Run | None = None  #: the run that it starts from, or that scores its pairs
     start: str | None = None  #: the weights it starts from instead
     untrained: bool = False  #: no step is made: what is measured are the weights that it begins at
+    #: share of the weights that it begins at in their average with the reference run's final ones; no step is made
+    average: float | None = None
     keep: KeepSettings = UNTREATED  #: which rows it may see
     keep_rule: str = "samples"
     pays_scorer: bool = False  #: whether its budget pays for scoring its pairs, if these are chosen by a score
@@ -99,6 +101,11 @@ class Run:
     natural: bool = False
     budget_label: str = ""  #: for the printed name alone, where a suite has several: "40 epochs"
     scorer: Scorer | None = None  #: the external model that scores its pairs
+
+    @property
+    def steps(self) -> bool:
+        """Whether it trains."""
+        return not self.untrained and self.average is None
 
     @property
     def treated(self) -> bool:
@@ -139,6 +146,7 @@ class Run:
         return {
             **({"start": hashing.weights(self.start)} if self.start else {}),
             **({"untrained": True} if self.untrained else {}),
+            **({"average": self.average} if self.average is not None else {}),
             **self._treatment(),
             "method": self.method,
             "config": hyperparameters.content(self.method, self.config),
@@ -233,6 +241,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             keep_rule=keep.get("rule", "samples"),
             pays_scorer=keep.get("pays_scorer", False),
             untrained=settings.get("untrained", False),
+            average=settings.get("average"),
             noise=settings["noise"]["kind"],
             rate=settings["noise"]["rate"],
             noise_file=settings["noise"].get("file"),

@@ -18,7 +18,6 @@ from pydantic import (
 )
 
 from bench.catalogue import families, tower_families
-from bench.catalogue.augmentations import AUGMENTATIONS, DEFAULTS
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.tower_families import FEATURES
@@ -28,10 +27,8 @@ from bench.settings_base import (
     Model,
     NonEmptyList,
     Positive,
-    Rate,
     Word,
     Words,
-    entry_of,
     once,
 )
 from bench.store.selection import LAST, Select
@@ -40,6 +37,7 @@ from bench.suite.data_settings import DataSettings as DataSettings
 from bench.suite.data_settings import in_data_folder
 from bench.suite.head_settings import HeadSettings
 from bench.suite.keep_settings import KeepSettings
+from bench.suite.train_settings import TrainSettings as TrainSettings
 from bench.yaml_source import each_of, fault
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
@@ -175,56 +173,6 @@ class TowerSettings(Model):
         return name
 
 
-class TrainSettings(Model):
-    """The recipe every method of a suite shares."""
-
-    later: ClassVar[frozenset[str]] = frozenset({"warmup_steps", "final_lr", "compile"})
-    #: change time and memory, never results
-    outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute"})
-
-    batch: Annotated[int, Field(ge=2, le=2**20)] = 128  #: pairs a step, over all devices
-    micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass; changes memory, not results
-    bn_group: Annotated[int, Field(ge=1)] = 128  #: consecutive pairs that share BatchNorm statistics
-    lr: Positive = 1e-3
-    weight_decay: Annotated[float, Field(ge=0, le=1e9)] = 0.1
-    betas: Annotated[tuple[Rate, Rate], Field(strict=False)] = (0.9, 0.98)
-    eps: Positive = 1e-6
-    warmup: Rate = 0.1  #: share of the steps
-    warmup_steps: Annotated[int, Field(ge=0)] | None = None  #: in place of `warmup`; at most a tenth of the steps
-    final_lr: Annotated[float, Field(ge=0, le=1e9)] = 0.0  #: where the cosine ends
-    precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers
-    #: of training images; a suite that says none takes what fits its data
-    augment: Annotated[str, entry_of(AUGMENTATIONS)] = DEFAULTS["drawn art"]
-    compile: bool = False  #: the towers by torch.compile
-    recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
-    checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9)] = 30.0  #: between checkpoints; 0 = after every step
-    #: of torch, a process; on a CPU the last bits of weights depend on it
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1
-
-    @model_validator(mode="before")
-    @classmethod
-    def _group_of_a_small_batch(cls, values: Any) -> Any:
-        """A batch under 128 is one BatchNorm group unless said otherwise."""
-        if isinstance(values, dict) and "bn_group" not in values and isinstance(values.get("batch"), int):
-            return {**values, "bn_group": max(1, min(128, values["batch"]))}
-        return values
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        if self.batch % self.bn_group:
-            raise fault(f"{self.bn_group} does not divide batch {self.batch}", "bn_group")
-        if self.micro_batch is not None and (self.micro_batch > self.batch or self.micro_batch % self.bn_group):
-            whole = f"at most batch {self.batch} and a multiple of bn_group {self.bn_group}"
-            raise fault(f"{self.micro_batch} should be {whole}", "micro_batch")
-        return self
-
-    @model_validator(mode="after")
-    def _learning_rate_falls(self) -> Self:
-        if self.final_lr > self.lr:
-            raise fault(f"{self.final_lr:g} should be at most lr {self.lr:g}, from which the cosine falls", "final_lr")
-        return self
-
-
 def _known_family(name: str) -> str:
     if message := FAMILIES.unknown(name):
         raise fault(message)
@@ -317,7 +265,12 @@ class MethodEntry(Model):
     #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
     #: folder, "{towers}" for the label of the towers, where a suite has several.
     start: Annotated[Location, Field(min_length=1)] | None = None
+    #: label of the row whose run the method starts from or holds beside, in place of the row with the method's name
+    reference: Word | None = None
     untrained: bool = False  #: no step is made: the row measures the weights that its method begins at
+    #: share of the start in an average of the start's weights with those that the same row without it trains; no step
+    #: is made (WiSE-FT, Wortsman et al., CVPR 2022: alpha is one minus this)
+    average_with_start: Annotated[float, Field(gt=0, lt=1)] | None = None
     select: Select | None = None  #: in place of the suite's; no part of a run, so rows that differ in it share theirs
 
     @model_validator(mode="before")
@@ -335,6 +288,11 @@ class MethodEntry(Model):
         if self.keep is None or not self.keep.entry.truth_alone or not of_it:
             return self
         return baseline.model_copy(update={"label": self.label, "keep": self.keep})
+
+    @property
+    def steps(self) -> bool:
+        """Whether its runs train."""
+        return not self.untrained and self.average_with_start is None
 
     @property
     def recipe(self) -> dict[str, float]:

@@ -16,7 +16,7 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
-from bench.settings_base import NAME_LETTERS, Model, NonEmptyList, Once, Seed, or_several
+from bench.settings_base import NAME_LETTERS, Location, Model, NonEmptyList, Once, Seed, or_several
 from bench.store.selection import LAST, Select
 from bench.suite.keep_settings import UNTREATED, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
@@ -52,6 +52,7 @@ class Suite(Model):
     tables: PaperTables | None = None
     select: Select = LAST  #: which weights of each run its row is read at
     baseline: Annotated[str, Field(min_length=1)] = "clip"  #: the row that others are compared with, or its method
+    start: Annotated[Location, Field(min_length=1)] | None = None  #: of every row without a start of its own
     methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
@@ -88,6 +89,12 @@ class Suite(Model):
                 raise fault(f"duplicate label {label!r}; give one of them a label of its own", position)
         return methods
 
+    @field_validator("methods")
+    @classmethod
+    def _begun(cls, methods: tuple[MethodEntry, ...], info: ValidationInfo) -> tuple[MethodEntry, ...]:
+        start = info.data.get("start")
+        return tuple(one if one.start else one.model_copy(update={"start": start}) for one in methods)
+
     @model_validator(mode="after")
     def _not_too_many(self) -> Self:
         runs = sum(len(seeds) for *_, seeds in self._levels()) * len(self.towers) * len(self.methods)
@@ -95,32 +102,6 @@ class Suite(Model):
         for place, count in (("seeds", runs), ("tune", trials)):
             if count > MOST_RUNS:
                 raise fault(f"makes {count:,} runs with {len(self.methods)} methods; at most {MOST_RUNS:,}", place)
-        return self
-
-    @model_validator(mode="after")
-    def _own_rows(self) -> Self:
-        """Rows and towers that `tables` names are rows and towers of this suite."""
-        labels, towers = [entry.label for entry in self.methods], [one.label for one in self.towers]
-        for field, known in (("rows", labels), ("towers", towers)):
-            for name in getattr(self.tables, field, ()):
-                if name not in known:
-                    raise fault(f"unknown label {name!r}{nearest(name, known)}", "tables", field, name)
-        return self
-
-    @model_validator(mode="after")
-    def _rows_can_train(self) -> Self:
-        """The learning rate of a row can fall, and no row uses what nobody knows about natural noise.
-
-        Which pairs injected noise corrupted is known, of natural pairs too.
-        """
-        injected = any(rate for one in self.noise.kinds for rate in one.rates)
-        for position, entry in enumerate(self.methods):
-            if entry.lr is not None and entry.lr < self.train.final_lr:
-                raise fault(f"{entry.lr:g} is below train.final_lr {self.train.final_lr:g}", "methods", position, "lr")
-            keep = self.keep_of(entry)
-            if self.noise.found and keep.uses and not (keep.entry.truth_alone and injected):
-                place = ("methods", position, "keep") if entry.keep else ("data", "keep")
-                raise fault(f"uses {keep.uses}, which nobody knows of natural noise", *place)
         return self
 
     @field_validator("train")
@@ -250,13 +231,17 @@ class Suite(Model):
         """The run of an entry; `noise`: a kind at one rate alone."""
         if not noise.rates[0] and not self._references:  # the rows of trials have no baseline among them
             entry = entry.without_noise(self._baseline_among(self.methods))
-        treatment = self.keep_of(entry).under(noise.rates[0])
-        given = self._reference(entry, treatment)
-        share = REFERENCE_SHARE if given and treatment.is_paid(self.budget_rule) else 1.0
-        if not given:
-            return self._one(entry, towers, budget, noise, seed, share)
         if chain := self.chain(entry):
             raise UserError(chain)
+        if entry.average_with_start is not None:
+            whole = entry.model_copy(update={"label": f"{entry.label} (trained)", "average_with_start": None})
+            return self._one(entry, towers, budget, noise, seed, 1.0, self._run(whole, towers, budget, noise, seed))
+        treatment = self.keep_of(entry).under(noise.rates[0])
+        given = self._reference(entry, treatment)
+        paid = given and given.steps and treatment.is_paid(self.budget_rule)
+        share = REFERENCE_SHARE if paid else 1.0
+        if not given:
+            return self._one(entry, towers, budget, noise, seed, share)
         keep = UNTREATED if treatment.entry.reference_keeps_all else treatment
         row = given.model_copy(update={"label": f"{given.method} (reference)", "keep": keep})
         taught = noise.at(0.0) if treatment.teacher == "given_clean" else noise
@@ -271,7 +256,9 @@ class Suite(Model):
         """
         rows = self._references or self.methods
         if start := registry.start(entry.method, entry.start):
-            return next((row for row in rows if row.label == row.method == start), MethodEntry(method=start))
+            label = entry.reference or start
+            own = (row for row in rows if row.method == start and row.label == label)
+            return next(own, MethodEntry(method=start, start=self.start))
         return self._baseline_among(rows, keep.by) if keep.by_run else None  # a suite of trials has other rows itself
 
     def chain(self, entry: MethodEntry) -> str:
@@ -280,6 +267,9 @@ class Suite(Model):
         if (start := registry.start(entry.method, entry.start)) and (keep.by or keep.teacher):
             return f"{entry.method} starts from a run of {start}, which scores its pairs: omit keep.by and keep.teacher"
         given = self._reference(entry, keep)
+        if given is not None and entry.average_with_start is not None:
+            needed = f"a run that itself needs a run of {given.method}"
+            return f"average_with_start: {entry.label} averages weights of {needed}; omit it"
         if given is None or given.start or not (first := registry.find(given.method).reference):
             return ""
         verb = "starts from" if registry.find(entry.method).reference else "is scored by"
@@ -321,6 +311,7 @@ class Suite(Model):
             reference=reference,
             start=entry.start_of(towers),
             untrained=entry.untrained,
+            average=entry.average_with_start,
         )
         return with_scorer(run)
 

@@ -15,6 +15,7 @@ from bench.store.selection import LAST, Select
 from bench.suite import needs
 from bench.suite.keep_settings import KeepSettings
 from bench.suite.noise_settings import NoiseSettings
+from bench.suite.printed_tables import PaperTables
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
 from bench.suite.tasks import SuiteTasks
 from bench.suite.tune_settings import TuneSettings
@@ -35,10 +36,13 @@ class Suite(Protocol):
     tune: TuneSettings | None
     select: Select
     baseline: str
+    tables: PaperTables | None
     methods: tuple[MethodEntry, ...]
 
     @property
     def baseline_row(self) -> str: ...
+
+    def keep_of(self, entry: MethodEntry) -> KeepSettings: ...
 
     def chain(self, entry: MethodEntry) -> str: ...
 
@@ -49,6 +53,9 @@ def unfit(suite: Suite) -> Iterator[Fault]:
     if given not in fitting(kind):
         message = f"{given!r} is no recipe for {kind}, which {suite.data.name} is{nearest(given, fitting(kind))}"
         yield ("train", "augment"), message
+    yield from _unknown_rows(suite)
+    yield from _untrainable(suite)
+    yield from _unfit_starts(suite)
     yield from _unfit_trials(suite)
     yield from _unfit_features(suite.data, suite.towers)
     yield from _too_many_seeds(suite)
@@ -56,6 +63,54 @@ def unfit(suite: Suite) -> Iterator[Fault]:
     yield from _moving_clean_pairs(suite)
     yield from _nothing_to_spend(suite)
     yield from _unselectable(suite)
+
+
+def _unknown_rows(suite: Suite) -> Iterator[Fault]:
+    """Rows and towers that `tables` and other rows name, and that are none of this suite."""
+    labels, towers = [entry.label for entry in suite.methods], [one.label for one in suite.towers]
+    named: list[tuple[Place, str, list[str]]] = [
+        (("tables", field, name), name, known)
+        for field, known in (("rows", labels), ("towers", towers))
+        for name in getattr(suite.tables, field, ())
+    ]
+    for at, one in enumerate(suite.methods):
+        named += [(("methods", at, "reference"), one.reference, labels)] if one.reference else []
+    for place, name, known in named:
+        if name not in known:
+            yield place, f"unknown label {name!r}{nearest(name, known)}"
+
+
+def _untrainable(suite: Suite) -> Iterator[Fault]:
+    """Learning rates that cannot fall, and rows that use what nobody knows about natural noise.
+
+    Which pairs injected noise corrupted is known, of natural pairs too.
+    """
+    injected = any(rate for one in suite.noise.kinds for rate in one.rates)
+    for position, entry in enumerate(suite.methods):
+        if entry.lr is not None and entry.lr < suite.train.final_lr:
+            yield ("methods", position, "lr"), f"{entry.lr:g} is below train.final_lr {suite.train.final_lr:g}"
+        keep = suite.keep_of(entry)
+        if suite.noise.found and keep.uses and not (keep.entry.truth_alone and injected):
+            place = ("methods", position, "keep") if entry.keep else ("data", "keep")
+            yield place, f"uses {keep.uses}, which nobody knows of natural noise"
+
+
+def _unfit_starts(suite: Suite) -> Iterator[Fault]:
+    """Rows that average weights without a start or without steps, and towers that cannot stay as they are."""
+    for position, entry in enumerate(suite.methods):
+        place: Place = ("methods", position, "average_with_start")
+        if entry.average_with_start is not None and not entry.start:
+            yield place, "averages with the weights that the row begins at; give start: to the row or to the suite"
+        elif entry.average_with_start is not None and entry.untrained:
+            yield place, "a row without a step has nothing to average; omit one of the two"
+    kind = suite.train.freeze
+    for one in suite.towers:
+        if one.stored and suite.train.layer_decay != 1:
+            yield ("train", "layer_decay"), f"towers.{one.stored[0]} is a head on stored features; omit it"
+        if kind in one.stored:
+            yield ("train", "freeze"), f"towers.{kind} is a head on stored features, which nothing else trains; omit it"
+        elif kind and not getattr(one, f"{kind}_start") and not all(entry.start for entry in suite.methods):
+            yield ("train", "freeze"), f"the {kind} tower would stay as it is drawn; give start, or towers.{kind}_start"
 
 
 def _unfit_trials(suite: Suite) -> Iterator[Fault]:
@@ -78,9 +133,10 @@ def _unfit_trials(suite: Suite) -> Iterator[Fault]:
 def _nothing_to_spend(suite: Suite) -> Iterator[Fault]:
     """Rows without a step have no step to time, and nothing that trials could choose."""
     for position, entry in enumerate(suite.methods):
-        if entry.untrained and (suite.budget.timed or suite.tune is not None):
+        if not entry.steps and (suite.budget.timed or suite.tune is not None):
             why = "tune has nothing to choose for it" if suite.tune else f"a budget of {suite.budget.kind} times steps"
-            yield ("methods", position, "untrained"), f"a row without a step cannot be here: {why}; leave one away"
+            field = "untrained" if entry.untrained else "average_with_start"
+            yield ("methods", position, field), f"a row without a step cannot be here: {why}; leave one away"
 
 
 def _unselectable(suite: Suite) -> Iterator[Fault]:
@@ -182,6 +238,11 @@ def unknown_names(suite: Suite) -> Iterator[Fault]:
             continue
         if chain := suite.chain(entry):
             yield ("methods", position, "method"), chain
+        needed, given = registry.start(entry.method, entry.start), entry.reference
+        of = next((row.method for row in suite.methods if row.label == given), None)
+        if given and of != needed:
+            what = f"starts from, or holds beside, a run of {needed}" if needed else "needs no run of another row"
+            yield ("methods", position, "reference"), f"{entry.method} {what}, and {given} is a row of {of}"
         wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
         for towers in suite.towers:
             if not towers.stored:

@@ -29,7 +29,7 @@ def blocks(tower: nn.Module) -> list[nn.Module]:
     candidates = [one for part in lists if len({type(one) for one in part}) == 1 for one in part if _is_block(one)]
     inner = [one for one in candidates if not any(other is not one and other in one.modules() for other in candidates)]
     if not inner:
-        raise UserError(f"train: {type(tower).__name__} has no blocks to recompute or compile; leave both options out")
+        raise UserError(f"train: {type(tower).__name__} has no blocks; omit recompute, compile and layer_decay")
     return inner
 
 

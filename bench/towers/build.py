@@ -40,6 +40,7 @@ class OpenClipTowers(nn.Module):
         self.visual, self.text = visual, text
         self.dim, self.channels, self.tokenizer = dim, channels, tokenizer
         self.context_length = int(text.context_length)  # type: ignore[arg-type]
+        self.frozen = ""  #: "visual" or "text": this tower stays at the weights that it begins at
 
     def copied(self) -> OpenClipTowers:
         """Return a deep copy that shares the tokenizer: nothing changes that, and a large vocabulary takes a second."""

@@ -131,6 +131,21 @@ def fit(path: Path, modules: dict[str, Any]) -> None:
         modules[part].load_state_dict({name: tensors[f"{part}.{name}"][1] for name in state})
 
 
+@torch.no_grad()
+def average(path: Path, modules: dict[str, Any], share: float) -> None:
+    """Average what `modules` hold, as of `fit`, with the tensors of a file: `share` of their own, the rest of the file.
+
+    Parameters and the towers' running statistics are averaged; what a method counts or keeps of its rows is the file's.
+    """
+    own = {part: {name: x.clone() for name, x in module.state_dict().items()} for part, module in modules.items()}
+    fit(path, modules)
+    for part, module in modules.items():
+        averaged = module.state_dict() if part == "towers" else dict(module.named_parameters())
+        for name, x in averaged.items():
+            if x.is_floating_point():
+                x.lerp_(own[part][name], share)
+
+
 def _shape(value: Tensor) -> str:
     return json.dumps(list(value.shape))
 

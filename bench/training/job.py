@@ -22,7 +22,7 @@ from bench.suite.settings import SNAPSHOTS
 from bench.towers import pretrained
 from bench.towers.blocks import compile_blocks, recompute
 from bench.towers.build import OpenClipTowers, build_towers, tokenizer_of
-from bench.towers.state_dicts import fit, located, same_activation, start_from
+from bench.towers.state_dicts import average, fit, located, same_activation, start_from
 from bench.training import side_towers
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import Inputs
@@ -83,6 +83,7 @@ def prepare(
             final if method.reference and method.starts_from_reference else None,
             fetch=starts == "all",
         )
+    towers.frozen = {"image": "visual", "text": "text"}.get(run.train.freeze or "", "")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "preparation").initial_seed())
         method.prepare(towers)
@@ -91,6 +92,8 @@ def prepare(
     towers.to(device, dtype)
     towers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # halves a small ResNet's step on CPUs
     method.to(device, dtype)
+    if run.average is not None and final is not None:
+        average(final, {"towers": towers, "method": method}, run.average)
 
 
 def rebuilt(run: Run, inputs: Inputs, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from bench.errors import UserError
 from bench.suite.settings import TrainSettings
 from bench.towers.batchnorm import grouped_norms
+from bench.towers.blocks import blocks
+from bench.towers.build import OpenClipTowers
 from methods.protocol import Method, Phase
 
 
-def named_parameters(method: Method, towers: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+def named_parameters(method: Method, towers: OpenClipTowers) -> Iterator[tuple[str, nn.Parameter]]:
     """All parameters as `Phase.trainable` names them: "towers.visual...", "method.scale.rho"."""
     assert isinstance(method, nn.Module)
     for prefix, module in (("towers", towers), ("method", method)):
@@ -21,14 +24,18 @@ def named_parameters(method: Method, towers: nn.Module) -> Iterator[tuple[str, n
             yield f"{prefix}.{name}", parameter
 
 
-def set_trainable(method: Method, towers: nn.Module, phase: Phase) -> None:
-    """Freeze parameters that the phase does not train. A tower without trained parameters goes to eval mode.
+def set_trainable(method: Method, towers: OpenClipTowers, phase: Phase) -> None:
+    """Freeze parameters that the phase, or the suite's `train.freeze`, does not train. Such a tower goes to eval mode.
 
-    A BatchNorm whose weights are frozen keeps its running statistics and uses them, wherever it stands.
+    A BatchNorm whose weights are frozen keeps its running statistics and uses them, wherever it stands. Raises
+    UserError if the suite's setting leaves the phase nothing to train.
     """
     assert isinstance(method, nn.Module)
+    held = f"towers.{towers.frozen}." if towers.frozen else None
     for name, parameter in named_parameters(method, towers):
-        parameter.requires_grad_(phase.trainable(name))
+        parameter.requires_grad_(phase.trainable(name) and not (held and name.startswith(held)))
+    if held and not any(x.requires_grad for _, x in named_parameters(method, towers)):
+        raise UserError(f"train.freeze: leaves nothing to train in phase {phase.name!r} of {method.name}; omit the row")
     towers.train()
     method.train()
     for tower in (towers.visual, towers.text):
@@ -39,14 +46,38 @@ def set_trainable(method: Method, towers: nn.Module, phase: Phase) -> None:
                 norm.eval()
 
 
-def make_optimiser(method: Method, towers: nn.Module, phase: Phase, train: TrainSettings) -> torch.optim.AdamW:
+def layer_factors(towers: OpenClipTowers, decay: float) -> dict[str, float]:
+    """Return decay^k for the parameters of towers, by name, that stand k layers below the top.
+
+    Of n blocks number i, from 0, stands n - i below the top, what comes before the first one n + 1, what comes between
+    two as the second of them, and what comes after the last, and the projection, 0. Raises UserError for a tower
+    without blocks.
+    """
+    factors = {}
+    for kind in ("visual", "text") if decay != 1 else ():
+        tower = getattr(towers, kind)
+        found = blocks(tower)
+        number = {id(x): i for i, block in enumerate(found) for x in block.parameters()}
+        below = 0  # blocks that the next parameter stands above
+        for name, parameter in tower.named_parameters():
+            place = number.get(id(parameter))
+            below = below if place is None else place + 1
+            depth = len(found) - (below if place is None else place)
+            if place is None and below == 0:
+                depth = 0 if name.split(".")[0] in ("proj", "text_projection") else depth + 1
+            factors[f"towers.{kind}.{name}"] = decay**depth
+    return factors
+
+
+def make_optimiser(method: Method, towers: OpenClipTowers, phase: Phase, train: TrainSettings) -> torch.optim.AdamW:
     """AdamW over the phase's trained parameters. Only weights with two or more dimensions decay (open_clip's rule)."""
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    factors = layer_factors(towers, train.layer_decay)
     for name, parameter in named_parameters(method, towers):
         if not parameter.requires_grad:
             continue
         special = method.options(name) if name.startswith("method.") else {}
-        lr = special.get("lr", train.lr * phase.lr_scale)
+        lr = special.get("lr", train.lr * phase.lr_scale * factors.get(name, 1.0))
         decay = special.get("weight_decay", train.weight_decay if parameter.ndim >= 2 else 0.0)
         groups.setdefault((lr, decay), []).append(parameter)
     params = [{"params": own, "lr": lr, "base_lr": lr, "weight_decay": wd} for (lr, wd), own in groups.items()]

@@ -205,6 +205,9 @@ def _treatments(results: Results) -> Iterable[str]:
         if entry.get("untrained"):
             begun = f"begins with {begins_at(entry)}" if begins_at(entry) else "is fresh"
             yield f"{label}: not trained here: the row measures the weights that it {begun}, and spends nothing."
+        if average := entry.get("average"):
+            share = f"{average:g} of the weights that it begins with and {1 - average:g} of those that it trains"
+            yield f"{label}: the same row's weights averaged, {share}; no further step."
 
 
 def _true_share(results: Results, label: str) -> str:
