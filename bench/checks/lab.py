@@ -30,9 +30,9 @@ def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
     return leaves({new: entry[old] for old, new in keys.items() if old in entry}, dtype)
 
 
-def correspondence(name: str) -> dict[str, Any]:
-    """Return an entry of the inputs for methods against noisy correspondence."""
-    entry: dict[str, Any] = values()["noisy_correspondence"]["inputs"][name]
+def correspondence(name: str, source: str = "noisy_correspondence") -> dict[str, Any]:
+    """Return an entry of the inputs for methods against noisy correspondence, or of another file of inputs."""
+    entry: dict[str, Any] = values()[source]["inputs"][name]
     return entry
 
 
@@ -208,12 +208,12 @@ def some_rows(towers: Any, total: int, part: slice | None = None, when: Clock | 
     return Rows(images, tokens, captions, ids, range(total)[part], when or clock(), tuple(more))
 
 
-def trace(name: str) -> Iterator[tuple[Tensors, Batch, bool]]:
+def trace(name: str, source: str = "noisy_correspondence") -> Iterator[tuple[Tensors, Batch, bool]]:
     """Yield leaves and batch of each step of a trace of `correspondence`, and whether the step ends a pass.
 
     Step k of n has progress k/n.
     """
-    steps = correspondence(name)["steps"]
+    steps = correspondence(name, source)["steps"]
     for number, step in enumerate(steps):
         when = Clock(step=number, phase="train", progress=number / len(steps), epoch=step["epoch"])
         ends = number + 1 == len(steps) or steps[number + 1]["epoch"] > step["epoch"]

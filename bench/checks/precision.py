@@ -86,7 +86,7 @@ def _aligned(z: Tensors) -> Tensors:
         noisy = meaning + 0.2 * torch.randn(shape, generator=draws)
         if number:
             noisy[[number, TOTAL // 2 + number]] = noisy[[TOTAL // 2 + number, number]]
-        if x.shape == shape and "logvar" not in name:
+        if x.is_floating_point() and x.shape == shape and "logvar" not in name:
             filled = (x.detach() != 0).any(1, keepdim=True)  # `encode` leaves empty what it does not encode twice
             aligned[name] = normalize(noisy, dim=1) * filled
         else:

@@ -13,7 +13,7 @@ from ..evaluation import official  # noqa: F401  its cases
 
 #: Inputs and settings of cases, as regular expressions over paths; what a case gives stands beside them.
 GIVEN = (
-    r"(noisy_correspondence/)?inputs/.*",
+    r"((noisy_correspondence|finetuning)/)?inputs/.*",
     r"poisoning/(inputs|traces)/.*",
     r"(fastclip|drrho)/traces/\d+/(gamma|gamma_decay_epochs|rho|eps|log_scale|lr_tau|betas|adam_eps)",
     r"fastclip/gamma/gamma(_decay_epochs)?",
@@ -47,6 +47,7 @@ GIVEN = (
     r"ncr/split/\d+/clean_probability",
     r"ncr/traces/\d+/(margin|warm_epochs|noisy_rows_from_epoch)",
     r"filters/(inputs/.*|cases/\d+/(batch|temperature|repeats|permutations/\d+|proxy/\d+|fractions))",
+    r"superclip/traces/\d+/(temperature|vocabulary|width|length|head/.*|steps/\d+/(tokens|pooled)/.*)",
     r"crcl/cases/\d+/(temperature|complementary_weight|floor)",
     r"crcl/traces/\d+/(temperature|alpha|warm_epochs|stage|start_labels)",
 )

@@ -1,0 +1,46 @@
+"""SuperCLIP against official code: a trace of steps.
+
+official: github.com/hustvl/SuperCLIP@fb59c6d superclip/open_clip/loss.py (SuperClipLoss), transformer.py (MixClsHead)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bench.checks import lab
+from bench.checks.oracles import Comparison, Comparisons, Entry, case
+from methods.protocol import Tensors
+from methods.superclip import Superclip
+
+
+def _pair(name: str) -> Tensors:
+    return lab.pair(lab.correspondence(name, "finetuning"))
+
+
+@case("superclip", "superclip/traces/*/steps")
+def _superclip(trace: Entry, steps: list[Entry]) -> Comparisons:
+    """The counts of every step are its state times the batch, which makes them shares of captions and batches."""
+    z = _pair(trace["inputs"])
+    method, total = lab.made(Superclip, trace), len(z["image"])
+    method.add_head(trace["width"], trace["vocabulary"])
+    method.double()
+    theirs = {"ln_weight": method.norm.weight, "ln_bias": method.norm.bias}
+    theirs |= {"head_weight": method.head.weight, "head_bias": method.head.bias}
+    yield Comparison("epsilon of the norm", method.norm.eps, trace["head"]["ln_eps"])
+    for name, parameter in theirs.items():
+        parameter.data.copy_(lab.exact_tensor(trace["head"][name.removeprefix("head_")]))
+    for number, expected in enumerate(steps):
+        tokens = torch.tensor(expected["tokens"]).sort(1).values
+        rows = {**z, **lab.leaves({"pooled": expected["pooled"]}), "tokens": tokens}
+        observed = lab.observed(method, rows)
+        targets: Tensor = rows["image"].new_zeros(total, trace["vocabulary"])
+        targets.scatter_add_(1, tokens, observed["targets"])
+        yield Comparison(f"targets of step {number}", targets, expected["targets"])
+        for name, share in (("frequency", method.captions_with), ("batches", method.captions)):
+            yield Comparison(f"{name} after step {number}", share.double() / total, expected["state_after"][name])
+        terms = method.loss(rows, observed, slice(0, total))
+        yield Comparison("contrastive", terms["contrastive"], expected["contrastive_loss"])
+        yield Comparison("loss over tokens", terms["tokens"], expected["class_loss"])
+        yield from lab.graded(method, lab.sum_of_tiles(method, rows, observed, cuts=(3,)), rows, expected)
+        yield from lab.gradients(sum(terms.values()), theirs, expected)
