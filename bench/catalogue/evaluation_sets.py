@@ -40,6 +40,7 @@ class Entry:
     validation: int = 0  #: images of a split of its own, for retrieval
     kind: Kind = "classification"
     metric: str = "top1"  #: its main one in the DataComp suite
+    folds: int = 1  #: parts of consecutive images, with their texts, that retrieval is measured within
     webdataset: str = ""  #: the part of its folder's name after wds_, if that is not its own name
     publisher: str = "clip-benchmark"  #: whose webdataset folder is on the Hugging Face hub; "" = nobody's
     words: str = ""  #: clip-benchmark's key of its class names and templates, if that is not its own name

@@ -24,8 +24,8 @@ from bench.evaluation.noise.detection import detect
 from bench.evaluation.probe import Labelled, adamw_probe, sweep_probe
 from bench.evaluation.puzzles import SIZES, prompt, solve
 from bench.evaluation.ranks import Ranks, offsets
-from bench.evaluation.retrieval import Retrieval, retrieve
-from bench.evaluation.tasks import EvaluationPlan, Task
+from bench.evaluation.retrieval import Retrieval, retrieve_within
+from bench.evaluation.tasks import EvaluationPlan, Task, folds_of
 from bench.evaluation.zero_shot import (
     class_vectors,
     classify,
@@ -161,7 +161,7 @@ def retrieval(task: Task, bench: Bench) -> Measured:
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {}
     for score in scores_of(images, texts):
-        result = retrieve(images, texts, owner, score)
+        result = retrieve_within(folds_of(task.dataset), images, texts, owner, score)
         outcomes |= {f"{score}_{name}": values for name, values in result.outcomes().items()}
         replicates = _recall_replicates(result)
         for metric, value in result.metrics().items():

@@ -9,7 +9,7 @@ Right and wrong candidates are compared within one matrix product, so that equal
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,12 @@ class Ranks:
     better: np.ndarray  #: int64 [n]
     tied_wrong: np.ndarray  #: int64 [n]
     tied_right: np.ndarray  #: int64 [n], at least 1: the best right answer itself
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ranks]) -> Ranks:
+        """Return the ranks of the queries of all parts, in their order."""
+        fields = ("better", "tied_wrong", "tied_right")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
 
     def hits(self, k: int) -> np.ndarray:
         """Return float64 [n]: the probability that a right answer is among the first k (0 or 1 without ties)."""

@@ -12,7 +12,7 @@ import numpy as np
 from bench import data
 from bench.catalogue import families
 from bench.catalogue.architectures import Channels
-from bench.catalogue.evaluation_sets import parse
+from bench.catalogue.evaluation_sets import expected, parse
 from bench.catalogue.families import FAMILIES, Facts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.catalogue.training_sets import TRAINING_SETS
@@ -26,6 +26,12 @@ from bench.errors import UserError
 from bench.suite.tasks import PROTOCOL, SuiteTasks, Task
 
 __all__ = ["PROTOCOL", "EvaluationPlan", "Task", "facts_of"]
+
+
+def folds_of(dataset: str) -> int:
+    """Return the number of parts of a data set that retrieval is measured within."""
+    entry = expected(dataset.partition("/")[0])
+    return entry.folds if entry else 1
 
 
 @dataclass(frozen=True)
@@ -188,6 +194,7 @@ class EvaluationPlan(SuiteTasks):
         return facts_of(self.source.pairs())
 
     def _chance(self, task: Task, facts: Facts) -> dict[str, float]:
+        facts = replace(facts, images=facts.images // folds_of(task.dataset))
         if self.of_package(task.train):  # a class may be in one of the sets alone
             facts = replace(facts, classes={task.label: len(np.unique(self.load(task.train).labels[task.label]))})
         return families.chance(task.family, task.label, facts, main=self.protocol.main)

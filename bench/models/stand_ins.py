@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from bench import data, data_folder
 from bench.catalogue import training_sets
 from bench.catalogue.evaluation_sets import FOLDERS, Entry, parse
+from bench.catalogue.families import FAMILIES
 from bench.data.pairs import Pairs
 from bench.data.shards import indexing, sources
 from bench.errors import UserError
@@ -41,6 +42,7 @@ TEMPLATES = ("a drawing of {c}.", "{c}")
 CANDIDATES = 10  #: images of a puzzle
 PUZZLES = 4
 EACH = 6  #: images of a class
+CAPTIONS = 5  #: of an image, at most, where each is a pair of its own
 SIZE = 64  #: pixels a side
 PER_SHARD = 1_000  #: training pairs
 SIGHT = Sight(SIZE, ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))  #: of the encoder that stands in for those of features
@@ -65,7 +67,8 @@ def stand_in(suite: str, folder: Path, pairs: int) -> tuple[list[str], Suite]:
     write(data_folder.evaluation(), SIZE, EACH, wanted)
     lines = [f"{data_folder.evaluation()}: {len(wanted)} evaluation sets"]
     if loaded.data.name not in training_sets.embedded():
-        lines.append(_training(folder / loaded.data.name, pairs))
+        each = "--each-caption" in (loaded.data.get or "")
+        lines.append(_training(folder / loaded.data.name, pairs, each))
     if loaded.data.on_features:
         lines += _features(loaded)
     lines += [line for towers in loaded.towers for line in _vocabulary(towers)]
@@ -79,7 +82,9 @@ def _wanted(suite: Suite) -> list[Entry]:
         for name, families in EvaluationPlan(suite.data, asked).wanted().items():
             if name not in data.names():
                 entry, _ = parse(name)
-                captions = not entry.publisher and "retrieval" in families  # a set of the user's own has no known kind
+                captions = (
+                    not entry.publisher and FAMILIES[families[0]].kinds[0] == "retrieval"
+                )  # a set of the user's own has no known kind
                 found[entry.name] = replace(entry, kind="retrieval") if captions else entry
     return list(found.values())
 
@@ -97,19 +102,25 @@ def _vocabulary(towers: TowerSettings) -> Iterator[str]:
             yield f"{folder}: a vocabulary of {len(words)} tokens"
 
 
-def _training(folder: Path, most: int) -> str:
-    """Write indexed shards of training pairs as img2dataset does."""
+def _training(folder: Path, most: int, each_caption: bool) -> str:
+    """Write indexed shards of training pairs as img2dataset does, or (`each_caption`) with all captions of an image."""
     emoji = data.load("emoji/train", SIZE)
     rows = range(min(most, len(emoji)))
     folder.mkdir(parents=True)
     for start in rows[::PER_SHARD]:
         samples = (
-            [("jpg", _image(emoji, row, "JPEG")), ("txt", emoji.captions(row)[0].encode())]
+            [("jpg", _image(emoji, row, "JPEG")), _text(emoji.captions(row)[: CAPTIONS if each_caption else 1])]
             for row in rows[start : start + PER_SHARD]
         )
         _tar(folder / f"{start // PER_SHARD:05d}.tar", samples)
-    indexing.build(sources.expand([str(folder)]), workers=1)
-    return f"{folder}: {len(rows):,} training pairs"
+    report = indexing.build(sources.expand([str(folder)]), workers=1, each_caption=each_caption)
+    return f"{folder}: {report.about.rows:,} training pairs"
+
+
+def _text(captions: Sequence[str]) -> tuple[str, bytes]:
+    """Return the member of a sample that holds its captions."""
+    several = json.dumps({"captions": captions}).encode()
+    return ("json", several) if len(captions) > 1 else ("txt", captions[0].encode())
 
 
 def _features(suite: Suite) -> list[str]:
@@ -200,6 +211,8 @@ def _classes(home: Path, entry: Entry, emoji: Emoji) -> None:
 
 def _captions(home: Path, entry: Entry, emoji: Emoji) -> None:
     folder = home / f"wds_{entry.webdataset or entry.name}"
+    if folder.is_dir():  # another set with the same files
+        return
     texts = {row: "\n".join(emoji.pairs.captions(row)[:5]).encode() for row in emoji.rows}
     _shards(folder, [[("png", emoji.png(row)), ("txt", texts[row])] for row in emoji.rows])
     (folder / "dataset_type.txt").write_text("retrieval\n")

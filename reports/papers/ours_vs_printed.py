@@ -49,8 +49,13 @@ def _beside(table: Printed, results: Results) -> Beside:
     for dataset, task, metric in results.measures:
         tasks.setdefault((dataset, family(task), metric), []).append(task)
 
+    planned = results.plan["datasets"]  # of a plan without runs none is known
+
     def own(number: Published, row: Sequence[Published]) -> tuple[Cell, str]:
         label, block = _label(declared, number), _block(table, results, number)
+        dataset = DATASETS.get(number.dataset)
+        if planned and dataset is not None and dataset not in planned:
+            return NOT_OURS, ""
         ask = _ask(table, tasks, number, row)
         if label is None or block is None or ask is None:
             return NOT_OURS, ""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.evaluation.ranks import rank
-from bench.evaluation.retrieval import retrieve
+from bench.evaluation.retrieval import retrieve, retrieve_within
 
 
 def features(images: int, captions: int, width: int = 32, noise: float = 2.0, seed: int = 0):  # type: ignore[no-untyped-def]
@@ -142,3 +142,19 @@ def test_owners_must_cover_every_image_and_text() -> None:
             retrieve(side, side, owner)
     with pytest.raises(FloatingPointError):
         retrieve(side, {"embedding": torch.full((3, 3), torch.nan)}, [0, 1, 2])
+
+
+@pytest.mark.parametrize("images", [50, 52])
+def test_within_folds_recalls_are_the_means_of_the_folds(images: int) -> None:
+    a, b, owner = features(images, 3, noise=4.0)
+    whole = retrieve_within(5, {"embedding": a}, {"embedding": b}, owner)
+    parts = np.array_split(np.arange(images), 5)
+    alone = []
+    for part in parts:
+        inside = np.isin(owner, part)
+        alone.append(retrieve({"embedding": a[part]}, {"embedding": b[inside]}, owner[inside] - part[0]).metrics())
+    weights = [len(part) for part in parts]
+    for name, value in whole.metrics().items():
+        assert value == pytest.approx(np.average([one[name] for one in alone], weights=weights)), name
+    harder = retrieve_within(1, {"embedding": a}, {"embedding": b}, owner).metrics()
+    assert harder["t2i_r1"] < whole.metrics()["t2i_r1"], "there are fewer candidates in a fold"

@@ -1,0 +1,172 @@
+"""The suites that fine-tune CLIP: what they compare, and Flickr30K and COCO as people have them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from bench import data_folder
+from bench.cli import app
+from bench.data import evaluation
+from bench.data.noise import NoiseManifest
+from bench.data.source import source
+from bench.planning.planner import Planner
+from bench.store import Store
+from bench.suite.suite import Suite, load_suite
+
+#: name -> pairs, rates, seeds, steps, steps of warm-up
+FACTS = {
+    "flickr30k_clip_finetune": (145_000, (0.0, 0.2, 0.4, 0.6), 5, 2_830, 283),
+    "coco_clip_finetune": (566_747, (0.0, 0.2, 0.4, 0.6), 5, 11_065, 500),
+    "own_pairs": (10_000, (0.0, 0.2, 0.4), 3, 195, 19),
+}
+OURS = {  # printed tables with a number of ours
+    "flickr30k_clip_finetune": {"Flickr30K, no noise", "Flickr30K, 20 % noise"},
+    "coco_clip_finetune": {f"MS-COCO {k}, {noise}" for k in ("1K", "5K") for noise in ("no noise", "20 % noise")},
+}
+TINY = [
+    "towers={image: tiny-resnet, text: tiny-transformer, dim: 8, vocabulary: 300}",
+    "start=null",
+    "train={batch: 16, threads: 1}",
+    "data.size=32",
+]
+
+
+@pytest.fixture(scope="module")
+def suites() -> dict[str, Suite]:
+    return {name: load_suite(name) for name in FACTS}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of its own, beside which commands are given."""
+    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "data"
+
+
+def bench(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def image(path: Path, number: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((8, 8, 3), number * 7 % 256, np.uint8)).save(path)
+
+
+def karpathy(path: Path, images: list[tuple[str, str, str]], captions: int) -> None:
+    """Write Karpathy's JSON, and the images: (folder, name, split) each."""
+    entries = []
+    for number, (folder, name, split) in enumerate(images):
+        image(path.parent / "flickr30k-images" / name if not folder else path.parent / folder / name, number)
+        sentences = [{"raw": f"a scene number {number}, seen {at}", "tokens": ["a"]} for at in range(captions)]
+        entry = {"filename": name, "split": split, "sentences": sentences, "imgid": number, "sentids": [number]}
+        entries.append({**entry, "filepath": folder} if folder else entry)
+    path.write_text(json.dumps({"images": entries, "dataset": path.stem.removeprefix("dataset_")}))
+
+
+def flickr(path: Path) -> None:
+    splits = ["train"] * 40 + ["val"] * 6 + ["test"] * 6
+    karpathy(path / "dataset_flickr30k.json", [("", f"{10_000 + n}.jpg", s) for n, s in enumerate(splits)], 5)
+
+
+def coco(path: Path) -> None:
+    splits = ["train"] * 30 + ["restval"] * 10 + ["val"] * 6 + ["test"] * 10
+    years = ["train2014" if split == "train" else "val2014" for split in splits]
+    listed = zip(years, splits, strict=True)
+    karpathy(path / "dataset_coco.json", [(y, f"COCO_{y}_{n:012d}.jpg", s) for n, (y, s) in enumerate(listed)], 5)
+
+
+def own(path: Path) -> None:
+    for split, count in (("train", 40), ("test", 6), ("validation", 6)):
+        lines = ["filepath,title"]
+        for number in range(count):
+            image(path / "pictures" / f"{split}{number}.png", number)
+            lines += [f'pictures/{split}{number}.png,"{split} {number}, said {at}"' for at in range(2)]
+        (path / f"{split}.csv").write_text("\n".join(lines))
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_what_a_suite_compares(suites: dict[str, Suite], name: str, tmp_path: Path) -> None:
+    suite = suites[name]
+    cells = [
+        run for run in suite.cells() if run.seed == 0 and run.rate == 0.2 and run.label in ("clip", "oracle", "osa")
+    ]
+    planned = Planner(Store(tmp_path), here=False).plan([cells[0]])
+    steps, train = planned[0].resolved.steps, suite.train
+    warm = int(min(train.warmup_steps or 0, 0.1 * steps))
+    assert (suite.data.rows, suite.noise.rates, len(suite.seeds), steps, warm) == FACTS[name]
+    assert (train.batch, train.lr, suite.budget.label) == (256, 1e-5, "5 epochs")
+    assert {run.start for run in suite.cells()} == {"open_clip:ViT-B-32/openai"}
+    assert suite.methods == suites["own_pairs"].methods
+    assert len({entry.label for entry in suite.methods} & {"zero-shot", "wise-ft", "oracle", "clip early"}) == 4
+    (osa,) = (run for run in cells if run.label == "osa")
+    assert osa.reference is not None
+    assert osa.reference.untrained, "the estimator is the model that all start from"
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "images", "captions"),
+    [("flickr30k_clip_finetune", flickr, 40, 5), ("coco_clip_finetune", coco, 40, 5), ("own_pairs", own, 40, 2)],
+)
+def test_its_commands_make_what_it_reads(
+    name: str, write: Callable[[Path], None], images: int, captions: int, folder: Path
+) -> None:
+    write(folder.parent)
+    for command in (load_suite(name).data.how_to_get or "").split("then: ")[1].split(" && "):
+        bench(*shlex.split(command)[1:])
+    suite = load_suite(name, [*TINY, "methods=[clip, osa]"])
+    pairs = source(suite.data).pairs()
+    each = captions == 5
+    assert len(pairs) == (images * captions if each else images)
+    assert {len(pairs.captions(row)) for row in range(len(pairs))} == {1 if each else captions}
+    test = next(iter(suite.evaluate.datasets["retrieval"]))
+    held = evaluation.load(test, 32)
+    assert len(held.captions(0)) == captions
+    assert len(evaluation.load(f"{test}/validation", 32)) == 6
+    assert not {key.split("/")[-1] for key in held.keys} & {key.split("/")[-1] for key in pairs.keys} or not each
+    run = next(run for run in suite.cells() if run.rate == 0.4 and run.label == "clip")
+    by_caption, by_image = run.noise_of(pairs), replace(run, noise="shuffled_images").noise_of(pairs)
+    assert isinstance(by_caption, NoiseManifest)
+    assert len(by_caption.rows) == len(by_image.rows) == round(0.4 * len(pairs))
+    if each:
+        wrong = [len(set((one.rows // captions).tolist())) for one in (by_caption, by_image)]
+        assert wrong[0] > wrong[1] == round(0.4 * images), "by image all captions of an image are wrong together"
+
+
+def test_pairs_of_img2dataset_have_a_row_each(folder: Path) -> None:
+    """Shards as it writes them: .jpg, .txt and .json of each sample, one caption."""
+    bench("data", "stand-in", "cc3m_noisy", folder, "--pairs", "64")
+    (folder / "cc3m").rename(folder / "own-pairs")
+    assert len(source(load_suite("own_pairs").data).pairs()) == 64
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_it_trains_on_stand_ins_and_its_tables_stand_beside_the_printed_ones(name: str, folder: Path) -> None:
+    toy, results = folder.parent / "toy", folder.parent / "results"
+    bench("data", "stand-in", name, toy, "--pairs", "60")
+    rows = "methods=[{method: clip, label: zero-shot, untrained: true}, clip, {method: osa, reference: zero-shot}]"
+    less = ["evaluate.tasks=[retrieval]", "evaluate.curve=[]", "evaluate.along=[]", "budget={samples: 64}", rows]
+    changes = [word for one in (*TINY, *less, "noise.rates=[0.0, 0.2]") for word in ("--set", one)]
+    assert "6 done" in bench("run", name, "--data", toy, "--results", results, "--seeds", "0", *changes)
+    bench("report", name, "--results", results)
+    tables = {path.name: path.read_text() for path in (results / name / "tables").glob("*.csv")}
+    printed = [text for own, text in tables.items() if own.startswith("paper_")]
+    assert len(printed) == (name != "own_pairs")
+    for text in printed:
+        rows_of = csv.DictReader(io.StringIO(text))
+        assert {row["group"] for row in rows_of if row["I→T R@1 ours difference"]} == OURS[name]
+    if name.startswith("coco"):
+        assert any("mscoco_captions_1k" in text for text in tables.values())
