@@ -48,6 +48,9 @@ GIVEN = (
     r"ncr/traces/\d+/(margin|warm_epochs|noisy_rows_from_epoch)",
     r"filters/(inputs/.*|cases/\d+/(batch|temperature|repeats|permutations/\d+|proxy/\d+|fractions))",
     r"superclip/traces/\d+/(temperature|vocabulary|width|length|head/.*|steps/\d+/(tokens|pooled)/.*)",
+    r"cream/(cases|traces)/\d+/(temperature|filter|labels|warm|hard_from|noisy_from)",
+    r"cream/split/row_loss",
+    r"cream/traces/\d+/steps/\d+/(epoch|ids)",
     r"crcl/cases/\d+/(temperature|complementary_weight|floor)",
     r"crcl/traces/\d+/(temperature|alpha|warm_epochs|stage|start_labels)",
 )
