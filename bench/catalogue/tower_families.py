@@ -199,6 +199,12 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
 )
 
 
+def learns_tokens(name: str) -> bool:
+    """Whether a text tower reads by tokens that are learned from the training captions."""
+    small = TOWER_FAMILIES["small"].text
+    return small is not None and text_towers(name) is small
+
+
 def image_towers(name: str) -> ImageTowers:
     """Return the image half of the family that has this tower. UserError for an unknown name."""
     for family in TOWER_FAMILIES:

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from bench.catalogue import architectures
 from bench.errors import UserError, one_line
 from bench.evaluation.features import evaluation_mode
+from bench.models.encoders import SUITE
 from bench.models.open_clip_models import CONFIG, Preprocess
-from bench.models.stored_run import rebuild
+from bench.models.stored_run import of_suite, rebuild
 from bench.store import Store, files
 from bench.store.run import SHORT, find_run
 from bench.suite import tower_files
@@ -37,7 +38,7 @@ _PROBES = ("a photo of a cat", "red apple , side view", "two dogs")
 def export(run: str, folder: Path | str, results: Path | str = "results") -> None:
     """Write a finished run's towers to `folder` for open_clip, load them with open_clip again and compare.
 
-    run: its id, or enough of the beginning. results: the folder of the store.
+    run: its id, or enough of the beginning; or suite:NAME, of a suite that has one run. results: the store's folder.
 
     Raises UserError for an unknown run or one without final weights, a folder that is not empty, towers that open_clip
     cannot describe, and a method whose embeddings are not those of the towers alone. Nothing is left behind then.
@@ -45,7 +46,8 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
     >>> bench.export("3f2a", "exported")  # doctest: +SKIP
     >>> open_clip.create_model("local-dir:exported")  # torch and torchvision from one index  # doctest: +SKIP
     """
-    folder, out = Path(folder), find_run(Store(Path(results)), run)
+    folder, store = Path(folder), Store(Path(results))
+    out = find_run(store, of_suite(store, run.removeprefix(SUITE)) if run.startswith(SUITE) else run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is not an empty folder")
     settings, towers, method = rebuild(out, torch.device("cpu"))

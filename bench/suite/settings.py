@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from bench.catalogue import families, tower_families
+from bench.catalogue import families, tower_families, training_sets
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.tower_families import FEATURES
@@ -125,7 +125,9 @@ class Budget(Model):
 class TowerSettings(Model):
     """The two encoders; `bench.catalogue.tower_families` says which names there are."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"context", "image_start", "text_start", "channels", "head"})
+    later: ClassVar[frozenset[str]] = frozenset(
+        {"context", "image_start", "text_start", "channels", "head", "vocabulary_of"}
+    )
     outside: ClassVar[frozenset[str]] = frozenset({"label"})
 
     label: Word = ""  #: in tables, where a suite compares several
@@ -135,6 +137,8 @@ class TowerSettings(Model):
     text: str = "tiny-transformer"
     dim: Annotated[int, Field(ge=1, le=2**16)] = 128  #: width of the shared embedding
     vocabulary: Annotated[int, Field(ge=2, le=10**6)] = 4096  #: tokens, of a small tower; others bring their own
+    #: data of the package whose captions a small tower's tokens are learned from; null = the run's own
+    vocabulary_of: str | None = None
     context: Annotated[int, Field(ge=3, le=2**13)] | None = None  #: tokens a caption; null = the text tower's own
     #: pretrained weights to begin at: a file or folder, or "imagenet" (timm's), "hub" (transformers'); null = fresh
     image_start: Annotated[Location, Field(min_length=1)] | None = None
@@ -164,6 +168,15 @@ class TowerSettings(Model):
             if getattr(self, f"{kind}_start") is not None:
                 raise fault("a head on stored features has no pretrained weights; omit it", f"{kind}_start")
         return self
+
+    @field_validator("vocabulary_of")
+    @classmethod
+    def _of_the_package(cls, name: str | None, info: ValidationInfo) -> str | None:
+        if name is not None and name not in (own := training_sets.embedded()):
+            raise fault(f"{name!r} does not come with the package{nearest(name, own)}")
+        if name is not None and not tower_families.learns_tokens(text := info.data.get("text", "")):
+            raise fault(f"towers.text {text} brings its own vocabulary; omit it")
+        return name
 
     @field_validator("image", "text")
     @classmethod

@@ -9,23 +9,25 @@ import torch
 from torch import nn
 
 from bench.adapters import hyperparameters
+from bench.catalogue.tower_families import learns_tokens
 from bench.data.features import FeaturePairs
 from bench.data.pairs import StoredFeatures
 from bench.data.source import source
 from bench.distributed import current
+from bench.errors import UserError
 from bench.hashing import OPEN_CLIP
 from bench.loading.loader import Loader
 from bench.loading.workers import processes
-from bench.store import RunStore
+from bench.store import RunStore, reading
 from bench.suite.run import Run
-from bench.suite.settings import SNAPSHOTS
+from bench.suite.settings import SNAPSHOTS, DataSettings
 from bench.towers import pretrained
 from bench.towers.blocks import compile_blocks, recompute
 from bench.towers.build import OpenClipTowers, build_towers, tokenizer_of
 from bench.towers.state_dicts import average, fit, located, same_activation, start_from
 from bench.training import side_towers
 from bench.training.checkpoint import weights_name
-from bench.training.inputs import Inputs
+from bench.training.inputs import Inputs, Vocabularies
 from bench.training.loop import Job
 from bench.training.schedule import Resolved
 from methods.base import stream
@@ -47,7 +49,9 @@ def build(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Method]:
 def fresh_towers(run: Run, inputs: Inputs, device: str = "cpu") -> OpenClipTowers:
     """A run's towers before it begins at weights; on "meta" they have shapes alone, without draws and memory."""
     spec = run.towers
-    tokenizer = tokenizer_of(spec, inputs.vocabularies)
+    of = spec.vocabulary_of
+    words = Vocabularies(source(DataSettings(name=of)).pairs()) if of else inputs.vocabularies
+    tokenizer = tokenizer_of(spec, words)
     size = inputs.pairs.width if isinstance(inputs.pairs, StoredFeatures) else run.data.size
     with torch.device(device):
         return build_towers(spec, tokenizer, size, run.train.bn_group)
@@ -114,11 +118,22 @@ def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: Path | N
             same_activation(run.start, run.towers)
         if not fetch and not Path(run.start).is_file():
             return
+        _refuse_other_words(run)
         start_from(located(run.start), method, towers)
     elif reference is not None:
         start_from(reference, method, towers)
     else:
         pretrained.begin(towers, run.towers, fetch)
+
+
+def _refuse_other_words(run: Run) -> None:
+    """Raise UserError if weights of a stored run were trained on tokens that mean other words here."""
+    settings = reading.read_json(Path(run.start or "").absolute().parent / "settings.json", "settings") or {}
+    if "towers" in settings and learns_tokens(run.towers.text):
+        of = settings["towers"].get("vocabulary_of") or settings["data"]["name"]
+        if of != (own := run.towers.vocabulary_of or run.data.name):
+            fix = f"say towers.vocabulary_of: {of}"
+            raise UserError(f"start: {run.start}: has tokens of the captions of {of}, not of {own}; {fix}")
 
 
 def make_job(
