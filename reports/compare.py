@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.console.text import columns, joined
-from bench.errors import UserError
+from bench.errors import UserError, nearest
 from bench.store import Store
 from reports.headlines import Named, primary
 from reports.measure import cell, record_measure
@@ -100,9 +99,7 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     b = results.baseline if b is None else b
     for label in (a, b):
         if label not in results.methods:
-            near = difflib.get_close_matches(label, results.methods, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(results.methods)}"
-            raise UserError(f"{label!r} is no method of suite {suite}{hint}")
+            raise UserError(f"{label!r} is no method of suite {suite}{nearest(label, results.methods)}")
     if a == b:
         raise UserError(f"{a!r} against itself: name two methods")
     runs = (run for noise in results.noises for label in (a, b) for run in results.of(label, noise))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import cache
 
@@ -11,7 +10,7 @@ from bench.catalogue.training_sets import Synonyms
 from bench.data import digits, emoji
 from bench.data.pairs import MemoryPairs, Pairs, ResizedPairs
 from bench.data.photo import Resize
-from bench.errors import UserError
+from bench.errors import UserError, nearest
 
 __all__ = [
     "TEMPLATES",
@@ -53,8 +52,7 @@ def load(name: str, size: int = 64) -> Pairs:
             from bench.data import evaluation
 
             return evaluation.load(name, size)
-        near = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)
-        raise UserError(f"data set {name!r} is unknown; did you mean {near[0]!r}? There are: {', '.join(names())}")
+        raise UserError(f"data set {name!r} is unknown{nearest(name, names())}")
     family, split = name.split("/")
     if family in emoji.HALVES:
         whole = load(f"emoji/{split}", size)
