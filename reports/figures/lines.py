@@ -58,16 +58,25 @@ def draw_lines(
     """
     for method in (method for method in styles if method in lines):
         panel.plot(*lines[method][:2], **MARK, **styles[method])
+    draw_bars(panel, styles, lines)
+    name_lines(panel, results, styles, {**ends_of(lines), **others})
+
+
+def ends_of(lines: Lines) -> dict[str, tuple[float, float]]:
+    """Where each line ends, (x, y)."""
+    return {method: (line[0][-1], line[1][-1]) for method, line in lines.items()}
+
+
+def draw_bars(panel: Axes, styles: Styles, lines: Lines) -> None:
+    """Draw the bars of all lines that have a name."""
     named = [method for method in styles if method in lines and styles[method] is not OTHER]
     bars = [((x, y - bar), (x, y + bar)) for method in named for x, y, bar in lines[method].T]
     colours = [styles[method]["color"] for method in named for _ in lines[method].T]
     panel.add_collection(LineCollection(bars, colors=colours, linewidths=1), autolim=False)  # one draws faster
-    ends = {method: (line[0][-1], line[1][-1]) for method, line in lines.items()}
-    name_lines(panel, results, styles, {**ends, **others})
 
 
 def name_lines(panel: Axes, results: Results, styles: Styles, ends: Mapping[str, tuple[float, float]]) -> None:
-    """Write the names of those lines that have one beside the panel; `ends` are where they end, (x, y)."""
+    """Write the names of those lines that have one beside the panel; `ends` as `ends_of` gives them."""
     name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
 
 
