@@ -47,6 +47,7 @@ GIVEN = (
     r"ncr/split/\d+/clean_probability",
     r"ncr/traces/\d+/(margin|warm_epochs|noisy_rows_from_epoch)",
     r"filters/(inputs/.*|cases/\d+/(batch|temperature|repeats|permutations/\d+|proxy/\d+|fractions))",
+    r"m2mix/cases/\d+/(lam|weight|temperature|mix_temperature|m_tau|epoch)",
     r"superclip/traces/\d+/(temperature|vocabulary|width|length|head/.*|steps/\d+/(tokens|pooled)/.*)",
     r"cream/(cases|traces)/\d+/(temperature|filter|labels|warm|hard_from|noisy_from)",
     r"cream/split/row_loss",

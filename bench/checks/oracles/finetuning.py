@@ -1,6 +1,7 @@
-"""SuperCLIP against official code: a trace of steps.
+"""SuperCLIP and m2-Mix against official code.
 
 official: github.com/hustvl/SuperCLIP@fb59c6d superclip/open_clip/loss.py (SuperClipLoss), transformer.py (MixClsHead)
+official: github.com/changdaeoh/multimodal-mixup@f8e05fc main.py (sph_inter), loss.py (clip_loss2), README.md
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from bench.checks import lab
 from bench.checks.oracles import Comparison, Comparisons, Entry, case
-from methods.protocol import Tensors
+from methods.m2mix import M2mix
+from methods.protocol import Batch, Clock, Tensors
 from methods.superclip import Superclip
 
 
@@ -44,3 +46,19 @@ def _superclip(trace: Entry, steps: list[Entry]) -> Comparisons:
         yield Comparison("loss over tokens", terms["tokens"], expected["class_loss"])
         yield from lab.graded(method, lab.sum_of_tiles(method, rows, observed, cuts=(3,)), rows, expected)
         yield from lab.gradients(sum(terms.values()), theirs, expected)
+
+
+@case("m2mix", "m2mix/cases/*/out/*")
+def _m2mix(entry: Entry, name: str, expected: Entry) -> Comparisons:
+    """Lambda is given; the weight that a stage of the nine leaves is not."""
+    script = entry["form"] == "main"
+    config: Entry = {"form": "script" if script else "readme", "stages": 9 if entry.get("schedule") else 1}
+    config["mix_temperature"] = entry["mix_temperature"] if script else 1 / entry["m_tau"]
+    if script and not entry["separate_scale"]:
+        config["mix_temperature"] = None
+    z, stage = _pair(name), entry.get("epoch", 0)
+    method = lab.made(M2mix, {**entry, **config})
+    observed = lab.observed(method, z, Batch(torch.arange(len(z["image"])), Clock(0, "train", stage / 9, stage)))
+    yield Comparison("weight", observed["mix_weight"], entry["weight"] / (1 + stage))
+    given = {**observed, "image_share": lab.exact_tensor(entry["lam"])}
+    yield from lab.compared(method, z, expected, given)
