@@ -74,7 +74,7 @@ class Results:
     def latex(self, name: str, suite: str | None = None, methods: Sequence[str] = ()) -> str:
         r"""Return a table as a paper prints it: methods by their titles with `\cite`, without the report's long notes.
 
-        methods: labels of the rows to keep, all by default. The keys are those that `bench cite` prints.
+        methods: labels of the rows to keep, all by default. The keys are those that `bench methods --cite` prints.
 
         >>> Path("overview.tex").write_text(results.latex("overview", methods=["clip", "sogclr"]))  # doctest: +SKIP
         """
@@ -163,6 +163,28 @@ def _table_of(results: SuiteResults, name: str) -> Table:
     if name not in tables:
         raise UserError(f"{name!r} is not a table of this report{nearest(name, tables)}")
     return tables[name]
+
+
+def suite_rows(store: Store) -> list[tuple[str, ...]]:
+    """Return a heading and a row for each suite that is shipped or has a plan in the store: rows, runs, data, what for.
+
+    Runs are those done of those planned, "-" where nothing is planned.
+    """
+    from bench.resources import suite_names
+    from bench.suite.suite import load_suite
+
+    rows: list[tuple[str, ...]] = [("suite", "rows", "runs done", "data", "description")]
+    shipped = suite_names()
+    for name in sorted({*shipped, *store.plans()}):
+        if plan := store.plan(name):
+            runs = {cell["run"] for cell in plan["cells"] if cell["run"]}
+            done = sum(store.run(one).status()["state"] == "done" for one in runs)
+            count = f"{done} of {len(runs)}"
+            rows += [(name, str(len(plan["methods"])), count, plan["data"]["name"], plan["description"])]
+        else:
+            suite = load_suite(name, check_methods=False)
+            rows += [(name, str(len(suite.methods)), "-", suite.data.name, suite.description)]
+    return rows
 
 
 def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:

@@ -77,7 +77,7 @@ def _refuse_to_empty(folder: Path, results: Results) -> None:
     measured = any(line.get(key) for line in lines for key in line if key and key.endswith(" n"))
     if measured:
         kept = f"{written}: has numbers, and no run of the plan is in this store, so the report would have none"
-        raise UserError(f"{kept}; bring the runs with bench import, or remove that file to write it all the same")
+        raise UserError(f"{kept}; bring the runs with bench store import, or remove that file to write it all the same")
 
 
 def is_fresh(suite: str, store: Store) -> bool:

@@ -1,4 +1,4 @@
-"""How many seeds a wanted difference takes, from runs that are there: the answer of `bench power`."""
+"""How many seeds a wanted difference takes, from runs that are there: the answer of `bench stats power`."""
 
 from __future__ import annotations
 

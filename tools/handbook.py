@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 METHODS = """\
 # The methods
 
-Every file of `methods/` has a page, made from the file. In a terminal: `bench methods`, `bench cite`,
+Every file of `methods/` has a page, made from the file. In a terminal: `bench methods`, `bench methods --cite`,
 `bench check --all`. A class of fidelity says how a method was checked:
 
 {classes}

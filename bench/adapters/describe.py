@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import textwrap
+from collections.abc import Sequence
 
 from bench.adapters import hyperparameters, oracle_file, registry
-from bench.console.text import joined
+from bench.console.text import columns, joined
 from methods.protocol import Facts, Method
 
 WIDTH = 110  #: letters of a line that no terminal shows
 EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases do not depend on it
 
 
-def catalogue(width: int = WIDTH) -> str:
-    """Return title, paper, fidelity, state, cost, presets and hyper-parameters of every method."""
-    return "\n\n".join(describe(name, width) for name in registry.names())
+def summaries(names: Sequence[str]) -> list[str]:
+    """Return a line for each method: name, title, fidelity and paper, in columns."""
+    about = {name: registry.find(name).about for name in names}
+    return columns([(name, one.title, oracle_file.fidelity(name, one), one.paper) for name, one in about.items()])
 
 
 def describe(name: str, width: int = WIDTH) -> str:

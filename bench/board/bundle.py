@@ -1,9 +1,9 @@
 """What is checked of bundles before their rows stand on the board. Consistent is not proven: only a rerun shows more.
 
-A bundle is a plan plus outcomes: an archive that `bench submit` wrote. Whatever is shown of it is computed from them by
-our own code, or labelled as stated by its author. Files, ids and hashes are checked as an import checks them. The
-settings of a run are held against its address, the plan against the settings, the ledger against the steps, the scores
-against the outcomes. A run that is not done has no records.
+A bundle is a plan plus outcomes: an archive that `bench board submit` wrote. Whatever is shown of it is computed
+from them by our own code, or labelled as stated by its author. Files, ids and hashes are checked as an import checks
+them. The settings of a run are held against its address, the plan against the settings, the ledger against the steps,
+the scores against the outcomes. A run that is not done has no records.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _bundles(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(path.glob(f"*{SUFFIX}"))
     if not path.is_file():
-        raise UserError(f"{path}: no such bundle or folder of bundles; `bench submit RESULTS SUITE` writes one")
+        raise UserError(f"{path}: no such bundle or folder of bundles; `bench board submit RESULTS SUITE` writes one")
     return [path]
 
 

@@ -1,4 +1,4 @@
-"""`bench verify`: a stored run is trained once more in a store of its own, and compared; bundles written and rerun.
+"""`bench store retrain`: train a stored run once more in a store of its own and compare; write and rerun bundles.
 
 On the same type of machine the weights must have the same bytes and the scores must be equal. On another type the
 losses of all steps must agree within a tolerance.

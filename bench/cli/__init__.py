@@ -8,17 +8,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli import (
-    data,
-    features,
-    inside,
-    methods,
-    noise,
-    reference,
-    reporting,
-    runs,
-    store,
-)
+from bench.cli import board, data, features, inspecting, methods, models, noise, reporting, runs, stats, store
 from bench.cli.guard import guard, refuse_undecodable
 from bench.console.text import echo
 
@@ -32,40 +22,27 @@ app = typer.Typer(
 for verb in (
     runs.run,
     runs.worker,
-    reporting.report,
     runs.status,
     runs.show,
-    inside.export,
-    store.doctor,
-    store.pack,
-    reference.reference,
+    reporting.report,
     reporting.compare,
-    reporting.power,
-    reporting.agreement,
-    reporting.published,
-    reference.claims,
-    reference.submit,
-    reference.board,
-    reference.verify,
-    reference.site,
-    inside.embeddings,
-    inside.state,
-    methods.suites,
-    methods.methods,
-    methods.cite,
     methods.check,
+    models.export,
+    methods.methods,
     methods.new_method,
 ):
     app.command()(verb)
-app.command("eval")(store.evaluate)
-app.command("import")(store.merge)
-app.command("gc")(store.collect)
-noises = typer.Typer(help="The noise of a suite, and how noisy data is.", no_args_is_help=True)
-noises.command("show")(noise.show)
-noises.command("audit")(noise.audit)
-app.add_typer(noises, name="noise")
-app.add_typer(data.app, name="data")
-app.add_typer(features.app, name="features")
+app.command("eval")(models.evaluate)
+for name, group in (
+    ("stats", stats.app),
+    ("store", store.app),
+    ("inspect", inspecting.app),
+    ("board", board.app),
+    ("noise", noise.app),
+    ("data", data.app),
+    ("features", features.app),
+):
+    app.add_typer(group, name=name)
 
 
 def _version(asked: bool) -> None:

@@ -1,4 +1,4 @@
-"""`bench data`: copy, pack and index data, show what is on this machine."""
+"""`bench data`: copy, shard and index data, show what is on this machine."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def stand_in(
 
 
 @app.command()
-def pack(
+def shard(
     source: Annotated[
         Path, typer.Argument(metavar="INPUT", help="A .csv, .tsv, .json or .parquet, or a folder of images or Parquet.")
     ],
@@ -138,9 +138,9 @@ def pack(
 
     Images are copied as they are. What cannot be packed is listed in OUT/faults.csv.
     """
-    from bench.data.pack.packing import pack as packed
+    from bench.data.pack.packing import pack
     from bench.data.pack.writing import Options
 
     columns = (image_column, caption_column, key_column)
     options = Options(str(images) if images else None, *columns, tuple(split or ()))
-    echo(*packed(source, out, options, per_shard, workers))
+    echo(*pack(source, out, options, per_shard, workers))

@@ -1,4 +1,4 @@
-"""`bench features`: extract features of training pairs, import those of others, compare a set with its description."""
+"""`bench features`: extract features of training pairs, convert those of others, verify a set."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Prompts = Annotated[
 ]
 Views = Annotated[int, typer.Option("--views", min=1, max=64, help="Stored views; all but the first are augmented.")]
 
-# Options of `import`
+# Options of `convert`
 Source = Annotated[
     Path, typer.Argument(metavar="SOURCE", help="A Parquet file with keys and captions, or a folder of clip-retrieval.")
 ]
@@ -93,8 +93,8 @@ def extract(
     echo(*extract_features.extract(request, shown=Progress()))
 
 
-@app.command("import")
-def import_features(
+@app.command()
+def convert(
     source: Source,
     out: Out,
     name: Name = None,
@@ -108,7 +108,7 @@ def import_features(
     from bench.data.features import imports, tables
 
     rows = tables.read(tables.Request(source, images, texts, key, caption))
-    about = imports.save(out, rows, name or out.name, dtype.value if dtype else None, "bench features import")
+    about = imports.save(out, rows, name or out.name, dtype.value if dtype else None, "bench features convert")
     echo(f"{out}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}")
 
 

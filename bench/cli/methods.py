@@ -1,4 +1,4 @@
-"""Verbs that list suites, and list, cite, check and start methods."""
+"""Verbs that list, cite, check and start methods."""
 
 from __future__ import annotations
 
@@ -12,41 +12,33 @@ from bench.console.text import echo
 from bench.errors import UserError
 
 
-def methods(plugin: Plugins = None) -> None:
-    """List the methods: paper, fidelity, what they keep, what a step costs, their presets."""
-    load_plugins(plugin)
-    from bench.adapters.describe import WIDTH, catalogue
-    from bench.console.text import terminal_width
-
-    echo(*catalogue(terminal_width(WIDTH)).split("\n"))
-
-
-def suites() -> None:
-    """List the shipped suites: rows, training pairs, and what each is for."""
-    from bench.console.text import columns
-    from bench.resources import suite_names
-    from bench.suite.suite import load_suite
-
-    loaded = [load_suite(name, check_methods=False) for name in suite_names()]
-    echo(*columns([(one.name, f"{len(one.methods)} rows", one.data.name, one.description) for one in loaded]))
-
-
-def cite(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[METHOD]...", help="All methods by default.")] = None,
+def methods(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[METHOD]...", help="All that is known of these; else a line each.")
+    ] = None,
+    cite: Annotated[bool, typer.Option("--cite", help="Print their BibTeX, entries that several share once.")] = False,
     suite: Annotated[str | None, typer.Option("--suite", metavar="SUITE", help="The methods of a suite.")] = None,
     plugin: Plugins = None,
 ) -> None:
-    """Print the BibTeX of methods, entries that several share once."""
+    """List the methods, describe some of them (paper, fidelity, state, cost, presets, settings), or cite them."""
     load_plugins(plugin)
     from bench.adapters import registry
+    from bench.adapters.describe import WIDTH, describe, summaries
+    from bench.console.text import terminal_width
     from bench.suite.suite import load_suite
 
     wanted = [*(names or ())]
     if suite is not None:
         wanted += [entry.method for entry in load_suite(suite).methods]
-    entries = {name: registry.find(name).about.bibtex.strip() for name in wanted or registry.names()}
-    echo(*"\n\n".join(dict.fromkeys(filter(None, entries.values()))).split("\n"))
-    echo(*(f"note: {name} gives no BibTeX" for name, entry in entries.items() if not entry), err=True)
+    chosen = list(dict.fromkeys(wanted)) or registry.names()
+    if cite:
+        entries = {name: registry.find(name).about.bibtex.strip() for name in chosen}
+        echo(*"\n\n".join(dict.fromkeys(filter(None, entries.values()))).split("\n"))
+        echo(*(f"note: {name} gives no BibTeX" for name, entry in entries.items() if not entry), err=True)
+    elif names:
+        echo(*"\n\n".join(describe(name, terminal_width(WIDTH)) for name in chosen).split("\n"))
+    else:
+        echo(*summaries(chosen))
 
 
 def new_method(

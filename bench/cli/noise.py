@@ -12,6 +12,8 @@ from bench.cli import options
 from bench.cli.options import RESULTS, load_plugins, store_at, use_data
 from bench.console.text import echo
 
+app = typer.Typer(help="The noise of a suite, and how noisy data is.", no_args_is_help=True)
+
 Rate = Annotated[float | None, typer.Option("--rate", help="One of the suite's rates; default: the highest.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="One of the suite's seeds; default: the first.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="One of the suite's kinds; default: the first.")]
@@ -19,6 +21,7 @@ Count = Annotated[int, typer.Option("--count", min=1, help="Pairs to show.")]
 Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")]
 
 
+@app.command()
 def show(
     suite: options.SuiteName,
     rate: Rate = None,
@@ -52,6 +55,7 @@ def show(
         echo(html)
 
 
+@app.command()
 def audit(
     run: options.RunId,
     results: options.Results = RESULTS,

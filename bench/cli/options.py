@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from reports.build import Built
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A YAML file, or the name of a shipped suite.")]
+SomeSuite = Annotated[
+    str | None, typer.Argument(metavar="[SUITE]", help="A YAML file, or the name of a shipped suite; all without it.")
+]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where results are stored.")]
 Overrides = Annotated[

@@ -143,15 +143,18 @@ def _reported(name: str, results: Path, summary: Summary) -> int:
     return _conclude(summary)
 
 
-def status(suite: options.SuiteName, results: options.Results = RESULTS) -> None:
-    """Show which runs of a suite are done, running, failed or missing, and the jobs of SLURM or Ray of those not done.
+def status(suite: options.SomeSuite = None, results: options.Results = RESULTS) -> None:
+    """Show the runs of a suite: done, running, failed or missing, with jobs of SLURM or Ray; or list all suites.
 
     Exit code 1 if a file of a run is damaged; the run's line names it.
     """
     from bench.console.text import columns
-    from bench.results import status_rows
+    from bench.results import status_rows, suite_rows
 
     store = store_at(results)
+    if suite is None:
+        echo(*columns(suite_rows(store)))
+        return
     rows = status_rows(suite_name(suite, store), store)
     echo(*columns(rows))
     if any(row[3] == "damaged" for row in rows):
@@ -164,8 +167,8 @@ def show(run: options.RunId, results: options.Results = RESULTS) -> None:
     Exit code 1 if a file of it is damaged; the file is named, and all others are shown.
     """
     from bench.cli.text import describe
-    from bench.store.doctor import problems
     from bench.store.run import find_run
+    from bench.store.verify import problems
 
     stored = find_run(store_at(results), run)
     damaged = problems(stored)

@@ -1,9 +1,8 @@
-"""Verbs on what is stored: measure a checkpoint, merge another store, free space, look for damage."""
+"""`bench store`: merge another store, pack a suite's runs, free space, look for damage, train a run again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,42 +11,15 @@ import typer
 from bench.cli import options
 from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data
 from bench.console.text import echo
-from bench.errors import UNFINISHED, UserError
+from bench.errors import UserError
 
 if TYPE_CHECKING:
     from bench.store.collect import Item
 
-
-def evaluate(
-    checkpoint: options.CheckpointFile,
-    suite: options.TasksOf,
-    method: options.ReadAs = None,
-    towers: options.Architecture = None,
-    csv: options.CsvFile = None,
-    results: options.Results = RESULTS,
-    overrides: options.Overrides = None,
-    plugin: options.Plugins = None,
-    data: options.DataFolder = None,
-) -> None:
-    """Evaluate a checkpoint without training. What is measured is stored below the suite and not measured again."""
-    load_plugins(plugin)
-    use_data(data)
-    import bench
-    from bench.cli.text import record_table, write_csv
-    from bench.store import Busy, Record
-
-    settings, root = bench.load_suite(suite, overrides or ()), store_at(results).root
-    try:
-        evaluated = bench.evaluate(checkpoint, settings, root, method=method, architecture=towers)
-    except Busy as busy:
-        echo(f"{checkpoint}: another process evaluates it ({busy})", err=True)
-        raise typer.Exit(UNFINISHED) from busy
-    counts = f"{evaluated.measured} measured, {evaluated.known} measured before"
-    echo(*record_table(evaluated.records), f"tasks: {counts}; stored in {evaluated.out.folder}")
-    if csv is not None:
-        write_csv(csv, [[field.name for field in fields(Record)], *map(astuple, evaluated.records)])
+app = typer.Typer(help="Stored runs: import, pack, free space, verify, train again.", no_args_is_help=True)
 
 
+@app.command("import")
 def merge(
     source: Annotated[
         Path,
@@ -80,12 +52,13 @@ def merge(
         raise typer.Exit(1)
 
 
+@app.command()
 def pack(
     suite: options.SuiteName,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The archive to write, NAME.tar.xz.")],
     results: options.Results = RESULTS,
 ) -> None:
-    """Write the finished runs of a suite to one small archive without weights, which `bench import` reads.
+    """Write the finished runs of a suite to one small archive without weights, which `bench store import` reads.
 
     Runs that are not finished are listed. Exit code 1 if a file of a run is damaged; the run is left out and named.
     """
@@ -100,6 +73,7 @@ def pack(
         raise typer.Exit(1)
 
 
+@app.command("gc")
 def collect(
     results: options.Results = RESULTS,
     yes: Annotated[bool, typer.Option("--yes", help="Delete what is shown.")] = False,
@@ -126,7 +100,8 @@ def collect(
         raise typer.Exit(1)
 
 
-def doctor(
+@app.command()
+def verify(
     results: options.Results = RESULTS,
     fix: Annotated[bool, typer.Option("--fix", help="Move damaged files aside.")] = False,
 ) -> None:
@@ -136,7 +111,7 @@ def doctor(
     so that `bench run` makes again what it can. Exit code 1 if problems remain.
     """
     from bench.store import Damaged
-    from bench.store.doctor import examine
+    from bench.store.verify import examine
 
     if not results.is_dir():
         raise UserError(f"--results {results}: no such folder, so nothing was looked at; name the folder of a store")
@@ -148,6 +123,30 @@ def doctor(
     echo(*wrong, *mended)
     echo(f"problems: {len(wrong)}" + (f", moved aside: {len(mended)}" if mended else ""))
     if wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
+def retrain(
+    run: options.RunId,
+    weights: Annotated[
+        bool, typer.Option("--weights", help="Train it in this store, for final weights that it lost.")
+    ] = False,
+    results: options.Results = RESULTS,
+    plugin: options.Plugins = None,
+    data: options.DataFolder = None,
+) -> None:
+    """Train a stored run again in a temporary store and compare: bytes, or losses on another type of machine.
+
+    Exit code 1 if they differ.
+    """
+    load_plugins(plugin)
+    use_data(data)
+    from bench.board import retrain as again
+
+    verified = (again.restore if weights else again.retrain)(store_at(results), run)
+    echo(f"{verified.title}: {'consistent' if verified.consistent else 'NOT consistent'}: {verified.text}")
+    if not verified.consistent:
         raise typer.Exit(1)
 
 

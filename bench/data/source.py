@@ -135,7 +135,7 @@ class Features(DataSource):
         if self.settings.synthetic or _is_there(folder):
             return []
         what = f"{self.settings.name}, stored features"
-        get = f"bench features extract DATA {folder} --images MODEL --texts MODEL, or bench features import"
+        get = f"bench features extract DATA {folder} --images MODEL --texts MODEL, or bench features convert"
         return [Missing(what, (str(folder / description.NAME),), self.settings.how_to_get or get, None)]
 
     def about(self) -> dict[str, Any]:

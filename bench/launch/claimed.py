@@ -15,7 +15,7 @@ from bench.launch.ranks import ALONE, Ranks, described, message_of
 from bench.planning.outcomes import State, Summary, is_complete, ready
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, ClaimLost, RunStore, RunWriter, Store
-from bench.store.doctor import repair
+from bench.store.verify import repair
 from bench.training.checkpoint import CHECKPOINT
 from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted

@@ -17,8 +17,8 @@ from bench.planning.outcomes import is_complete
 from bench.planning.planned import Planned
 from bench.planning.planner import Planner
 from bench.store import Store
-from bench.store.doctor import problems
 from bench.store.run import SHORT
+from bench.store.verify import problems
 from bench.suite.suite import Suite, load_suite
 from bench.suite.unfit import left_out
 

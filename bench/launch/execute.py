@@ -23,8 +23,8 @@ from bench.models import scored_pairs
 from bench.models.scored_pairs import Scoring
 from bench.planning.planned import Planned
 from bench.store import ClaimLost, Damaged, Record, RunStore, RunWriter, Store
-from bench.store.doctor import refuse_changed
 from bench.store.format import FORMAT
+from bench.store.verify import refuse_changed
 from bench.store.writer import FEATURES
 from bench.suite.run import TRAINING_VERSION
 from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
@@ -46,10 +46,10 @@ def execute(
     """Train and evaluate one run as far as it is not done yet, and close its ledger.
 
     A finished run does not change: evaluations that it lacks are added, on weights that are trained once more in a
-    folder of their own if `bench gc` removed them. All ranks of the process group call this; the first one writes the
-    run under its claim with `writer`, the others have None. `track` names a tracker; `reader` makes the inputs, and a
-    process that executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if the
-    claim is lost, and any error of a broken run; the caller then sets the status.
+    folder of their own if `bench store gc` removed them. All ranks of the process group call this; the first one writes
+    the run under its claim with `writer`, the others have None. `track` names a tracker; `reader` makes the inputs, and
+    a process that executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if
+    the claim is lost, and any error of a broken run; the caller then sets the status.
     """
     inputs, steps = _read_inputs(planned, reader), planned.resolved.steps
     with tracked(writer, track, planned.run.title, steps) if writer else nullcontext(None) as own:
@@ -102,7 +102,8 @@ def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progres
 def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float]:
     """Return the shares of the budget at which weights are needed but not there.
 
-    Those of measured points may be gone (`bench gc`); a finished run needs its final ones for a run that starts there.
+    Those of measured points may be gone (`bench store gc`); a finished run needs its final ones for a run that starts
+    there.
     """
     finished = out.status()["state"] == "done"
     needed = {*points} if finished and not planned.lent else {*points, 1.0}

@@ -23,7 +23,7 @@ from bench.machine.environment import environment
 from bench.models import open_clip_models
 from bench.models.open_clip_models import Foreign
 from bench.store import Record, RunStore, RunWriter, Store
-from bench.store.doctor import problems, repair
+from bench.store.verify import problems, repair
 from bench.store.writer import FEATURES
 from bench.suite.run import Run, run_of_settings
 from bench.suite.settings import MethodEntry

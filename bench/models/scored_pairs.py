@@ -23,7 +23,7 @@ from bench.evaluation.noise.filters import FILTERS
 from bench.evaluation.tasks import PROTOCOL
 from bench.hashing import file_hash
 from bench.store import Damaged, RunStore, RunWriter
-from bench.store.doctor import refuse_changed
+from bench.store.verify import refuse_changed
 from bench.store.writer import FEATURES, KEPT
 from bench.suite.run import Run
 from bench.towers.build import OpenClipTowers

@@ -10,8 +10,8 @@ from bench.evaluation import PROTOCOL
 from bench.evaluation.features import Features
 from bench.hashing import file_hash
 from bench.store import RunStore, Store
-from bench.store.doctor import refuse_changed
 from bench.store.run import SHORT, find_run
+from bench.store.verify import refuse_changed
 from bench.suite.run import Run, run_of_settings
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
@@ -67,7 +67,8 @@ def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, M
     path = out.path(weights_name(1.0))
     if not path.exists():
         state = out.status()["state"]
-        suite, again = "run the suite that it comes from: bench run SUITE", f"bench verify {out.id[:SHORT]} --weights"
+        suite = "run the suite that it comes from: bench run SUITE"
+        again = f"bench store retrain {out.id[:SHORT]} --weights"
         fix = f"train it again for them: {again} --results {out.folder.parents[1]}" if state == "done" else suite
         raise UserError(f"run {out.id[:SHORT]} has no final weights ({state}); {fix}")
     refuse_changed(out, path.name)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bench.planning.planned import Planned
 from bench.store import Damaged, RunStore, Store
-from bench.store.doctor import problems, refuse_changed
+from bench.store.verify import problems, refuse_changed
 from bench.training.checkpoint import weights_name
 
 State = Literal["done", "busy", "interrupted", "failed", "full"]  #: "full": interrupted, because the disk is full

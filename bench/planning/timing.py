@@ -12,9 +12,9 @@ from bench.machine.device_lock import device
 from bench.machine.environment import environment
 from bench.planning.flops import cost_key, step_prices
 from bench.store import Store, writing
-from bench.store.doctor import RENEW_SECONDS
 from bench.store.files import write_json
 from bench.store.reading import read_json
+from bench.store.verify import RENEW_SECONDS
 from bench.suite.run import Run
 from bench.training.inputs import Inputs
 from bench.training.job import available_device, make_job

@@ -256,7 +256,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _is_known(one: Planned, store: Store) -> bool:
     """Whether a trial is measured or diverged, and what it cost can be read."""
     from bench.planning.outcomes import is_complete
-    from bench.store.doctor import problems
+    from bench.store.verify import problems
 
     costs = one.reference is None or not problems(store.run(one.reference))
     return costs and (is_complete(one, store) or _diverged(one, store))
@@ -264,7 +264,7 @@ def _is_known(one: Planned, store: Store) -> bool:
 
 def _diverged(one: Planned, store: Store) -> bool:
     """Return whether its loss or features, or its reference's, became NaN or infinite: a repetition would fail too."""
-    from bench.store.doctor import problems
+    from bench.store.verify import problems
 
     runs = [store.run(identity) for identity in (one.id, one.reference) if identity]
     failed = [run for run in runs if run.status()["state"] == "failed" and not problems(run)]

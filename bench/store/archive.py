@@ -13,7 +13,7 @@ from bench.tars import Header
 MEMBERS, MEMBER = 10_000, 32  #: files and folders, and bytes of an archive for each further one; they take about 90
 DEPTH, LETTERS = 10, 255  #: parts of a name, and bytes of a part
 RATIO, SPARED = 500, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
-SUM = "packed.json"  #: file at the top of what `bench pack` wrote: the sum over the sha256 of all others
+SUM = "packed.json"  #: file at the top of what `bench store pack` wrote: the sum over the sha256 of all others
 
 
 def unpack(archive: Path, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""`bench gc`: free what no suite needs any more. Records and ledgers of runs that a plan names are never touched."""
+"""`bench store gc`: free what no suite needs. Records and ledgers of runs that a plan names are never touched."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 from bench.errors import UserError
 from bench.store import files
 from bench.store.claim import STALE_AFTER, holder
-from bench.store.doctor import CHECKPOINT as CHECKPOINT_FILE
-from bench.store.doctor import problems
 from bench.store.fence import Busy
 from bench.store.reading import Damaged
 from bench.store.run import AGAIN, RENEW_PLAN, TRIALS, RunStore, Store, weights_name
+from bench.store.verify import CHECKPOINT as CHECKPOINT_FILE
+from bench.store.verify import problems
 from bench.store.writer import FEATURES as FEATURES_FOLDER
 
 RUN = "runs that no suite names"

@@ -23,11 +23,11 @@ from bench.errors import UserError
 from bench.hashing import canonical, digest, file_hash
 from bench.store import files, reading
 from bench.store.archive import SUM, unpack, unpacked_limit
-from bench.store.doctor import problems, sha256
 from bench.store.fence import CLAIM
 from bench.store.format import NAME
 from bench.store.reading import ASIDE, Damaged
 from bench.store.run import AGAIN, HASHES, RunStore, Store, weights_name
+from bench.store.verify import problems, sha256
 from bench.store.writer import FEATURES, is_hashed
 
 MEMORY = Path("/dev/shm")  #: where Linux has a file system in memory

@@ -1,4 +1,4 @@
-"""`bench import`: merge the results of another machine into a store, run by run; ids address the same content.
+"""`bench store import`: merge the results of another machine into a store, run by run; ids address the same content.
 
 Everything is checked in a private place in this store (bench/store/incoming.py), and then renamed.
 """

@@ -1,12 +1,12 @@
-"""`bench pack`: the finished runs of a suite as one archive without weights, which `bench import` reads.
+"""`bench store pack`: the finished runs of a suite as one archive without weights, which `bench store import` reads.
 
 An archive holds what reports read: plan, settings, states, records, ledgers, environments and diagnostics. Left out are
 weights, checkpoints, metrics of steps, noise manifests, outcomes of single examples, and the hashes of files, which do
 not compress: one sum over all stands for them. The same runs give the same bytes: members of a kind stand together and
 carry no times, owners or rights.
 
-A bundle, which `bench submit` writes, also has the outcomes of single examples, so that scores can be computed again,
-the losses of the steps, and the hashes.
+A bundle, which `bench board submit` writes, also has the outcomes of single examples, so that scores can be computed
+again, the losses of the steps, and the hashes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from bench.errors import UserError
 from bench.hashing import digest
 from bench.store import files
 from bench.store.archive import SUM
-from bench.store.doctor import problems
 from bench.store.format import FORMAT, NAME
 from bench.store.reading import ARRAYS, LINES, Damaged, read_bytes
 from bench.store.run import HASHES, METRICS, RENEW_PLAN, RunStore, Store
+from bench.store.verify import problems
 
 SUFFIX = ".tar.xz"
 ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from bench.errors import one_line
 from bench.store import Damaged, RunStore, RunWriter
-from bench.store.doctor import CHECKPOINT as CHECKPOINT
 from bench.store.run import SHORT
 from bench.store.run import weights_name as weights_name
+from bench.store.verify import CHECKPOINT as CHECKPOINT
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import refusal
 from bench.training import side_towers

@@ -14,7 +14,7 @@ from bench.data.source import source
 from bench.errors import UserError, one_line
 from bench.hashing import OPEN_CLIP
 from bench.store import RunStore, reading
-from bench.store.doctor import refuse_changed
+from bench.store.verify import refuse_changed
 from bench.suite.keep_settings import UNTREATED
 from bench.suite.run import Run, Scorer
 from bench.towers.build import OpenClipTowers

@@ -31,7 +31,7 @@ if __name__ == "__main__":
     pairs = {"key": [f"{row:05d}" for row in range(2000)], "caption": [f"caption {row}" for row in range(2000)]}
     pd.DataFrame(pairs).to_parquet("pairs.parquet")
     arrays = ["--images", "image.npy", "--texts", "text.npy"]
-    command = [sys.executable, "-m", "bench", "features", "import", "pairs.parquet", "mine-features"]
+    command = [sys.executable, "-m", "bench", "features", "convert", "pairs.parquet", "mine-features"]
     subprocess.run([*command, *arrays], check=True)
     Path("heads.yaml").write_text(SUITE)
     bench.run_suite("heads.yaml", "results")

@@ -1,4 +1,4 @@
-"""The map of image and text embeddings, from the files that `bench embeddings` writes, one panel a run."""
+"""The map of image and text embeddings, from the files that `bench inspect embeddings` writes, one panel a run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _legend() -> list[Artist]:
 def _read(path: Path) -> Floats | None:
     """Read a map: [n, 5], where image and text of each pair lie, and 1 where it is corrupted.
 
-    None if it is not as `bench embeddings` writes it: that verb makes it again.
+    None if it is not as `bench inspect embeddings` writes it: that verb makes it again.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Pages of pairs with their pictures: of noise (`bench noise show`), and of a method's state (`bench state`)."""
+"""Pages of pairs with their pictures: of noise (`bench noise show`) and of a method's state (`bench inspect state`)."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ one: on one side alone
 _PAGE = """\
 # Do the comparisons rank the methods alike?
 
-`bench agreement SUITE OTHER` compares two suites under each noise that both have, `bench agreement SUITE` the noises of
-one.
+`bench stats agreement SUITE OTHER` compares two suites under each noise that both have, `bench stats agreement
+SUITE` the noises of one.
 
 """
 

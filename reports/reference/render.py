@@ -1,6 +1,6 @@
-"""`bench reference`: pages and tables of the committed comparisons, made from their archives of runs alone.
+"""`bench board reference`: pages and tables of the committed comparisons, made from their archives of runs alone.
 
-A comparison is a folder with an archive of its runs, which `bench pack` writes.
+A comparison is a folder with an archive of its runs, which `bench store pack` writes.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def comparisons(root: Path) -> list[Path]:
     """Return the folders of comparisons, sorted. Raises UserError if there are none."""
     found = sorted(path.parent for path in root.glob(f"*/{ARCHIVE}"))
     if not found:
-        raise UserError(f"{root}: has no comparison; `bench pack SUITE --out {root}/SUITE/{ARCHIVE}` makes one")
+        raise UserError(f"{root}: has no comparison; `bench store pack SUITE --out {root}/SUITE/{ARCHIVE}` makes one")
     return found
 
 

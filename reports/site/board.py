@@ -1,4 +1,4 @@
-"""`bench site`: the board as one page with filters and sorting that works without a network, and as CSV."""
+"""`bench board site`: the board as one page with filters and sorting that works without a network, and as CSV."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _NOTES = (
     "over methods).",
     "Recovered gap: share of the way from the baseline to the same method trained on the clean pairs alone, Fieller's "
     "interval. Resolution: that way in detectable differences. Empty: it takes an oracle and three seeds.",
-    "Basis: what the scores rest on. Recomputed: `bench board` computed them from the outcomes of single examples; an "
+    "Basis: what the scores rest on. Recomputed: `bench board check` computed them from single outcomes; an "
     "author may have invented those: consistent is not proven. Hardware and names of rows are stated by the author.",
     "Rerun: one of the row's runs was trained again, with a consistent outcome, as the file beside the bundle says. "
-    "`bench board BUNDLE --rerun RUN` trains one again here.",
-    "The CSV file has the ids of the runs; `bench import` of the archive and `bench show RUN` say all of one.",
+    "`bench board check BUNDLE --rerun RUN` trains one again here.",
+    "The CSV file has the ids of the runs; `bench store import` of the archive and `bench show RUN` say all of one.",
 )
 
 

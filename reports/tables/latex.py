@@ -53,7 +53,7 @@ def for_a_paper(results: Results, table: Table, methods: Sequence[str] = ()) -> 
     r"""A table as a paper prints it: methods by their titles with `\cite`, and of the notes those of marks alone.
 
     methods: labels of the rows to keep, all by default; bold stays what it is among all rows of the suite. The keys are
-    those of `bench cite`. Raises UserError for a label that the table does not have.
+    those of `bench methods --cite`. Raises UserError for a label that the table does not have.
     """
     known = list(dict.fromkeys(row.method for row in table.rows if row.method))
     for label in methods:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import pytest
 
 from bench.adapters import registry
-from bench.adapters.describe import catalogue, describe
+from bench.adapters.describe import describe, summaries
 
 
 @pytest.mark.parametrize("width", [60, 110, 160])
 def test_no_line_is_wider_than_the_terminal_and_no_word_is_lost(width: int) -> None:
-    text = catalogue(width)
+    text, unbroken = ("\n\n".join(describe(name, one) for name in registry.names()) for one in (width, 10_000))
     longest = max(len(word) for word in text.split())
     assert max(map(len, text.splitlines())) <= max(width, longest + 12)  # a word is never cut
-    assert "".join(text.split()) == "".join(catalogue(10_000).split())  # lines break at hyphens, too
+    assert "".join(text.split()) == "".join(unbroken.split())  # lines break at hyphens, too
+
+
+def test_every_method_has_a_line_with_its_paper() -> None:
+    lines = summaries(registry.names())
+    assert [line.split()[0] for line in lines] == list(registry.names())
+    assert all(line.endswith(registry.find(line.split()[0]).about.paper) for line in lines)
 
 
 @pytest.mark.parametrize("name", list(registry.names()))

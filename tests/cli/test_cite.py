@@ -1,4 +1,4 @@
-"""`bench cite` prints what a paper needs, once."""
+"""`bench methods --cite` prints what a paper needs, once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.errors import UserError
 
 
 def cite(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["cite", *arguments], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["methods", "--cite", *arguments], catch_exceptions=False)
     assert result.exit_code == 0
     return result.stdout
 
@@ -50,11 +50,11 @@ def test_a_plugin_without_bibtex_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         "from dataclasses import replace\n\nfrom methods.clip import Clip\n\n\n"
         'class Silent(Clip):\n    name = "silent"\n    about = replace(Clip.about, bibtex="")\n'
     )
-    result = CliRunner().invoke(app, ["cite", "silent", "--plugin", str(file)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["methods", "--cite", "silent", "--plugin", str(file)], catch_exceptions=False)
     registry.forget()
     assert (result.stdout.strip(), result.stderr) == ("", "note: silent gives no BibTeX\n")
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UserError, match="'sogcrl' is not a method; did you mean 'sogclr'"):
-        CliRunner().invoke(app, ["cite", "sogcrl"], catch_exceptions=False)
+        CliRunner().invoke(app, ["methods", "--cite", "sogcrl"], catch_exceptions=False)

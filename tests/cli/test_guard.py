@@ -101,10 +101,10 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (["status", LONG], {}, f"{LONG}: no such suite file, and no suite of that name"),
         (["status", "smoke", "--results", LONG], {}, "the name is too long"),
         (["show", "3f2a", "--results", LONG], {}, "the name is too long"),
-        (["gc", "--results", LONG], {}, "the name is too long"),
-        (["import", LONG], {}, LONG),
-        (["reference", LONG], {}, LONG),
-        (["claims", "smoke", "--results", LONG], {}, "the name is too long"),
+        (["store", "gc", "--results", LONG], {}, "the name is too long"),
+        (["store", "import", LONG], {}, LONG),
+        (["board", "reference", LONG], {}, LONG),
+        (["stats", "claims", "smoke", "--results", LONG], {}, "the name is too long"),
         (["compare", "smoke", "clip", "--results", LONG], {}, "the name is too long"),
         (["data", "index", "toy", "--out", "a\udce9.parquet"], {}, "'a\\udce9.parquet': is not UTF-8; rename the file"),
         (["methods", "--plugin", LONG], {}, f"--plugin {LONG}: no such file"),
@@ -134,7 +134,7 @@ def test_a_method_that_could_not_be_written_leaves_nothing(call: Caller, tmp_pat
     assert call("new-method", "my_loss", "--folder", str(tmp_path)) == (0, "")
 
 
-@pytest.mark.parametrize("argv", [["published", "ncu/1"], ["--help"], ["run", "--help"]])
+@pytest.mark.parametrize("argv", [["stats", "published", "ncu/1"], ["--help"], ["run", "--help"]])
 def test_output_that_nobody_reads_ends_quietly_and_a_full_one_says_so(call: Caller, argv: list[str]) -> None:
     assert call(*argv, stdout="pipe") == (141, "")
     code, stderr = call(*argv, stdout="/dev/full")
@@ -145,7 +145,7 @@ def test_output_that_nobody_reads_ends_quietly_and_a_full_one_says_so(call: Call
 
 
 def test_a_closed_output_is_no_error() -> None:
-    command = f"{sys.executable} -m bench published ncu/1 >&-"
+    command = f"{sys.executable} -m bench stats published ncu/1 >&-"
     result = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stderr) == (0, "")
 

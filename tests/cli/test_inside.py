@@ -1,4 +1,4 @@
-"""`bench embeddings` and `bench state` on two tiny real runs, and the figures that a report draws of them."""
+"""`bench inspect` on two tiny real runs, and the figures that a report draws of what it writes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def map_of(folder: Path, label: str) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def mapped(done: Path) -> str:
-    result = bench(done, "embeddings", str(done / "inside.yaml"), "--count", "40")
+    result = bench(done, "inspect", "embeddings", str(done / "inside.yaml"), "--count", "40")
     assert result.exit_code == 0
     return result.stdout
 
@@ -112,13 +112,13 @@ def test_what_has_no_map_is_refused_in_a_line(done: Path) -> None:
         (("nucl",), "'nucl' is no row of suite inside; did you mean 'nuclr'"),
         (("clip", "--noise", "40 %"), "--noise 40 %: suite inside has 40 % shuffled captions"),
     ):
-        result = CliRunner().invoke(app, ["embeddings", suite, *arguments, "--results", str(done / "out")])
+        result = CliRunner().invoke(app, ["inspect", "embeddings", suite, *arguments, "--results", str(done / "out")])
         assert isinstance(result.exception, UserError)
         assert message in str(result.exception)
 
 
 def test_a_number_that_no_generator_takes_is_refused(done: Path) -> None:
-    arguments = ["embeddings", "inside.yaml", "--seed", str(2**32), "--results", str(done / "out")]
+    arguments = ["inspect", "embeddings", "inside.yaml", "--seed", str(2**32), "--results", str(done / "out")]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert "Invalid value for '--seed'" in result.output
@@ -126,7 +126,9 @@ def test_a_number_that_no_generator_takes_is_refused(done: Path) -> None:
 
 def test_the_ends_of_a_state_are_its_smallest_and_largest_values(done: Path, tmp_path: Path) -> None:
     run, page, table = run_of(done, "nuclr"), tmp_path / "page.html", tmp_path / "rows.csv"
-    result = bench(done, "state", run[:12], "log_u_text", "--count", "3", "--html", str(page), "--csv", str(table))
+    result = bench(
+        done, "inspect", "state", run[:12], "log_u_text", "--count", "3", "--html", str(page), "--csv", str(table)
+    )
     values = load_file(Store(done / "out").run(run).path("weights-100.safetensors"))["method.log_u_text"]
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -144,7 +146,7 @@ def test_a_state_that_is_not_there_is_refused_with_those_that_are(done: Path) ->
         ("nuclr", "it has .*zeta_image, .*did you mean 'zeta_image'"),
     )
     for label, message in told:
-        arguments = ["state", run_of(done, label)[:12], "zeta_imag", "--results", str(done / "out")]
+        arguments = ["inspect", "state", run_of(done, label)[:12], "zeta_imag", "--results", str(done / "out")]
         with pytest.raises(UserError, match=message):
             CliRunner().invoke(app, arguments, catch_exceptions=False)
 

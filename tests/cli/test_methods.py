@@ -8,11 +8,10 @@ from typer.testing import CliRunner
 
 from bench.adapters import registry
 from bench.cli import app
-from bench.resources import suite_names
 
 
 def test_every_method_is_listed_with_what_it_is() -> None:
-    result = CliRunner().invoke(app, ["methods"])
+    result = CliRunner().invoke(app, ["methods", *registry.names()])
     assert result.exit_code == 0
     text = re.sub(r"\s+", " ", result.stdout)
     for name, method in ((name, registry.find(name)) for name in registry.names()):
@@ -22,15 +21,8 @@ def test_every_method_is_listed_with_what_it_is() -> None:
         assert f"state {about.state}" in text
 
 
-def test_every_suite_is_listed_in_a_line() -> None:
-    lines = CliRunner().invoke(app, ["suites"], catch_exceptions=False).stdout.splitlines()
-    assert [line.split()[0] for line in lines] == suite_names()
-    (smoke,) = [re.split(" {2,}", line) for line in lines if line.startswith("smoke")]
-    assert smoke == ["smoke", "2 rows", "emoji", "Two methods for a few steps, to see that everything runs"]
-
-
 def test_cost_says_phases_forwards_and_the_start() -> None:
-    result = CliRunner().invoke(app, ["methods"])
+    result = CliRunner().invoke(app, ["methods", *registry.names()])
     blocks = {block.split(":")[0]: re.sub(r"\s+", " ", block) for block in result.stdout.split("\n\n")}
     assert "cost 1 image + 1 text forwards a pair" in blocks["clip"]
     assert "presets paper (the defaults)" in blocks["clip"]

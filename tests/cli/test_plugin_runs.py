@@ -73,7 +73,7 @@ def rebuilding(folder: Path, run: RunStore, out: Path) -> list[list[str]]:
     return [
         ["export", run.id, str(out)],
         ["eval", str(run.path("weights-100.safetensors")), "--suite", str(folder / "other.yaml")],
-        ["state", run.id, "any"],
+        ["inspect", "state", run.id, "any"],
     ]
 
 
@@ -94,7 +94,7 @@ def test_with_the_file_it_works(trained: Path, tmp_path: Path, place: int) -> No
 
 
 @pytest.mark.parametrize(
-    "command", [["run", "own.yaml"], ["eval", "x", "--suite", "own.yaml"], ["cite", "--suite", "own.yaml"]]
+    "command", [["run", "own.yaml"], ["eval", "x", "--suite", "own.yaml"], ["methods", "--cite", "--suite", "own.yaml"]]
 )
 def test_a_suite_that_names_it_asks_too(trained: Path, command: list[str]) -> None:
     command = [str(trained / word) if word == "own.yaml" else word for word in command]
@@ -117,14 +117,14 @@ def test_a_claim_without_values_is_not_printed_as_such(trained: Path) -> None:
 def test_its_author_verifies_a_run_and_reruns_a_bundle(trained: Path, tmp_path: Path) -> None:
     (run,) = Store(trained / "results").runs()
     with pytest.raises(UserError, match="give the file that defines it: --plugin FILE"):
-        bench(trained, "verify", run.id)
+        bench(trained, "store", "retrain", run.id)
     plugin = "--plugin", str(trained / "mine.py")
-    assert "consistent: the weights have the same bytes" in bench(trained, "verify", run.id, *plugin).stdout
+    assert "consistent: the weights have the same bytes" in bench(trained, "store", "retrain", run.id, *plugin).stdout
     results = Path(shutil.copytree(trained / "results", tmp_path / "results"))
     environment = results / "runs" / run.id / "environment.json"
     environment.write_text(json.dumps({**run.environment(), "commit": "0" * 40}))
     bundle = tmp_path / "own.tar.xz"
-    for verb in (("submit", str(results), "own", "--out"), ("board", "--rerun", "cheapest")):
+    for verb in (("board", "submit", str(results), "own", "--out"), ("board", "check", "--rerun", "cheapest")):
         _unknown_again()
         result = CliRunner().invoke(app, [*verb, str(bundle), *plugin], catch_exceptions=False)
         assert result.exit_code == 0, result.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
+from bench.resources import suite_names
 from bench.store import Store
 from bench.suite.suite import load_suite
 
@@ -31,6 +33,10 @@ methods: [clip, {method: label_permutation, label: permuted}]
 
 def bench(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, [*arguments, "--results", str(folder / "out")], catch_exceptions=False)
+
+
+def listed(text: str) -> list[list[str]]:
+    return [re.split(" {2,}", line) for line in text.splitlines()]
 
 
 def files(folder: Path) -> dict[str, int]:
@@ -56,6 +62,15 @@ def done(planned: Path) -> Path:
     assert "runs: 2 done\n" in result.stdout
     assert f"report: {planned / 'out' / 'tiny' / 'report.html'}" in result.stdout
     return planned
+
+
+def test_status_without_a_suite_lists_shipped_and_planned_suites(done: Path) -> None:
+    heading, *rows = listed(bench(done, "status").stdout)
+    assert heading == ["suite", "rows", "runs done", "data", "description"]
+    assert [row[0] for row in rows] == sorted([*suite_names(), "tiny"])
+    by_name = {row[0]: row[1:] for row in rows}
+    assert by_name["tiny"][:3] == ["2", "2 of 2", "emoji/train"]
+    assert by_name["smoke"] == ["2", "-", "emoji", "Two methods for a few steps, to see that everything runs"]
 
 
 def test_a_dry_run_says_what_is_planned_and_writes_nothing(planned: Path) -> None:

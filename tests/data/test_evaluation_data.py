@@ -320,7 +320,7 @@ def test_without_data_the_catalogue_says_what_there_will_be() -> None:
 def test_captions_are_lines_of_a_txt_or_a_list_of_a_json(evaluation_folder: Path, webdataset_folder: Folder) -> None:
     texts = [[f"a cat, number {n}", f"an animal {n}"] for n in range(4)]
     files = [{"txt": "\n".join(texts[0])}, {"json": json.dumps(texts[1])}, {"json": json.dumps({"captions": texts[2]})}]
-    files.append({"txt": texts[3][0], "json": json.dumps({"captions": texts[3]})})  # as `bench data pack` writes them
+    files.append({"txt": texts[3][0], "json": json.dumps({"captions": texts[3]})})  # as `bench data shard` writes them
     webdataset_folder(evaluation_folder / "wds_flickr30k", [{"jpg": encoded(n, "JPEG"), **files[n]} for n in range(4)])
     pairs = evaluation.load("flickr30k", 24)
     assert [pairs.captions(row) for row in range(4)] == [tuple(some) for some in texts]
@@ -336,7 +336,7 @@ def test_hierarcaps_is_packed_as_the_documentation_says(evaluation_folder: Path,
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     packed = CliRunner().invoke(
-        app, ["data", "pack", str(tmp_path / "pairs.csv"), str(evaluation_folder / "wds_hierarcaps" / "test")]
+        app, ["data", "shard", str(tmp_path / "pairs.csv"), str(evaluation_folder / "wds_hierarcaps" / "test")]
     )
     assert packed.exit_code == 0, packed.output
     pairs = data.load("hierarcaps", 24)

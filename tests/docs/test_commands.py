@@ -64,9 +64,9 @@ def test_verbs_and_options_that_a_sentence_names_are_there(page: Path) -> None:
 
 
 def test_a_command_that_is_wrong_is_noticed() -> None:
-    assert commands("```sh\nA=1 bench run x --jobs 2  # why\nls && bench gc\n```") == [
+    assert commands("```sh\nA=1 bench run x --jobs 2  # why\nls && bench store gc\n```") == [
         "bench run x --jobs 2",
-        "bench gc",
+        "bench store gc",
     ]
     for wrong in ("runs x", "run", "run x --job 2", "noise shw x"):
         with pytest.raises((Exception, SystemExit)):

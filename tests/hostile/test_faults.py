@@ -9,7 +9,7 @@ the store issues, something happens to it:
 - sleep: the process stops, its claim is made old, further lives go by, then it goes on;
 - beside: the process stops, another call is made, then it goes on.
 
-After one to four such lives the same call gives the bytes of an undisturbed run, and `bench doctor` finds nothing.
+After one to four such lives the same call gives the bytes of an undisturbed run; `bench store verify` finds nothing.
 BENCH_HOSTILE_EXAMPLES is the number of stores (seconds by default, thousands by hand), BENCH_HOSTILE_SEED chooses
 others, BENCH_HOSTILE_FAULTS="kill sleep" draws these alone:
 
@@ -47,8 +47,8 @@ from bench.launch.launchers.local import run_all
 from bench.planning import planner
 from bench.planning.planned import Planned
 from bench.store import Store
-from bench.store.doctor import examine
 from bench.store.reading import ASIDE
+from bench.store.verify import examine
 from bench.suite.suite import load_suite
 from bench.training.checkpoint import THREAD
 

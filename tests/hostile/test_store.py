@@ -1,7 +1,8 @@
 """Mutated stores: files of every kind are damaged, and every verb is called on them.
 
 No verb hangs or ends in an unexpected error. Each shows the runs that were left alone and changes nothing in them.
-After `doctor --fix` and `run`, `doctor` finds nothing. BENCH_HOSTILE_EXAMPLES is the number of mutated stores, each
+After `store verify --fix` and `run`, `store verify` finds nothing.
+BENCH_HOSTILE_EXAMPLES is the number of mutated stores, each
 with one to three mutations (seconds by default, thousands by hand), BENCH_HOSTILE_SEED chooses others:
 
     BENCH_HOSTILE_EXAMPLES=10000 BENCH_HOSTILE_SEED=1 pytest -n0 tests/hostile/test_store.py
@@ -177,7 +178,7 @@ def mutate(draw: random.Random, root: Path) -> tuple[str, str, Path]:
 
 def called(root: Path, *arguments: str) -> tuple[int, str]:
     """Exit code of a verb and what it printed, as its guard would end it."""
-    where = () if arguments[0] in ("submit", "site") else ("--results", str(root))
+    where = () if arguments[:2] in (("board", "submit"), ("board", "site")) else ("--results", str(root))
     with ended_within(SECONDS):
         result = CliRunner().invoke(app, [*arguments, *where])
     output, code, error = result.output, result.exit_code, result.exception
@@ -217,24 +218,24 @@ def verbs(draw: random.Random, root: Path, first: str, second: str) -> list[tupl
     light = [
         ("status", suite),
         ("compare", suite, "sogclr"),
-        ("claims", suite),
-        ("pack", suite, "--out", str(root.with_name("packed.tar.xz"))),
+        ("stats", "claims", suite),
+        ("store", "pack", suite, "--out", str(root.with_name("packed.tar.xz"))),
         ("show", first),
         ("show", second),
-        ("gc",),
-        ("gc", "--yes"),
-        ("doctor",),
-        ("doctor", "--fix"),
+        ("store", "gc"),
+        ("store", "gc", "--yes"),
+        ("store", "verify"),
+        ("store", "verify", "--fix"),
         ("run", suite, "--dry-run"),
-        ("power", suite),
-        ("agreement", suite),
+        ("stats", "power", suite),
+        ("stats", "agreement", suite),
     ]
     if draw.random() < 0.3:
-        light += [("submit", str(root), suite, "--out", str(root.with_name("bundle.tar.xz")))]
-        light += [("site", str(root), "--out", str(root.with_name("site")))]
+        light += [("board", "submit", str(root), suite, "--out", str(root.with_name("bundle.tar.xz")))]
+        light += [("board", "site", str(root), "--out", str(root.with_name("site")))]
     if draw.random() < 0.3:
         light += [("state", second, "log_u_image", "--count", "1"), ("hierarchy", draw.choice((first, second)))]
-        light += [("noise", "audit", first), ("embeddings", suite, "sogclr", "--count", "5")]
+        light += [("noise", "audit", first), ("inspect", "embeddings", suite, "sogclr", "--count", "5")]
     if draw.random() < 0.15:
         light.append(("report", suite))
     if draw.random() < 0.3:
@@ -264,15 +265,15 @@ def examine(draw: random.Random, root: Path, original: dict[str, str], counts: C
         elif arguments == ("show", second):
             assert code == 0
             assert "state: done" in output
-        elif arguments[0] in ("status", "compare", "report", "gc", "doctor"):
+        elif arguments[0] in ("compare", "report") or arguments[:2] in (("store", "gc"), ("store", "verify")):
             assert code in (0, 1), output
     for _ in range(2):  # a store.json of another format keeps all else from being looked at
-        code, output = called(root, "doctor", "--fix")
+        code, output = called(root, "store", "verify", "--fix")
     if of_run:
         assert code == 0, output
         code, output = called(root, "run", suite)
         assert code == 0, output
-        code, output = called(root, "doctor")
+        code, output = called(root, "store", "verify")
         assert code == 0, output
         assert called(root, "status", suite)[1].count(" done ") == 2
 
@@ -302,9 +303,9 @@ def test_a_mutated_store_is_imported_or_refused(finished: Path, tmp_path: Path) 
         draw = random.Random(number)
         root = Path(shutil.copytree(finished, tmp_path / "results"))
         print(f"example {number}", [mutate(draw, root) for _ in range(draw.choice((1, 1, 2)))])
-        called(tmp_path / "other", "import", str(root))
+        called(tmp_path / "other", "store", "import", str(root))
         if (tmp_path / "other").is_dir():  # something was taken
-            code, output = called(tmp_path / "other", "doctor")
+            code, output = called(tmp_path / "other", "store", "verify")
             assert code == 0, output
         for path in (root, tmp_path / "other"):
             shutil.rmtree(path, ignore_errors=True)

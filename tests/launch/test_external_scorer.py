@@ -96,7 +96,7 @@ def test_the_reference_runs_own_weights_keep_the_same_pairs(made: Store) -> None
     assert run.path("weights-100.safetensors").read_bytes() == other.path("weights-100.safetensors").read_bytes()
     assert run.id != other.id
     for stored in (run, other):
-        refuse_run(stored)  # `bench import` takes it
+        refuse_run(stored)  # `bench store import` takes it
 
 
 def test_scoring_is_charged_and_training_elsewhere_is_not(made: Store) -> None:
@@ -248,7 +248,7 @@ def test_weights_that_changed_after_the_plan_are_refused(weights: Path, tmp_path
 
 
 def test_a_stored_row_is_restored_with_its_scorer(made: Store) -> None:
-    """`bench verify` trains it again: its settings lead to the same content, whoever scored its pairs."""
+    """`bench store retrain` trains it again: its settings lead to the same content, whoever scored its pairs."""
     for label in ("outside", "filtered"):
         stored = run_in(made, label)
         (planned, *_) = reversed(plan([*_chain(_restored(made, stored.settings(), stored))], made))

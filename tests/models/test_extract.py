@@ -321,7 +321,7 @@ def test_the_verbs_print_what_they_made(data: Path, model: Path, tmp_path: Path)
     table = pyarrow.table({"key": list("abc"), "caption": list("xyz")})
     pyarrow.parquet.write_table(table, rows := tmp_path / "rows.parquet")
     np.save(tmp_path / "image.npy", np.ones((3, 2), np.float32))
-    arguments = ["features", "import", str(rows), str(tmp_path / "f30k"), "--images", str(tmp_path / "image.npy")]
+    arguments = ["features", "convert", str(rows), str(tmp_path / "f30k"), "--images", str(tmp_path / "image.npy")]
     result = runner.invoke(app, arguments, catch_exceptions=False)
     assert "f30k: 3 rows, 0 texts" in result.stdout
 

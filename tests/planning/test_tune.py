@@ -151,7 +151,7 @@ def test_trials_are_booked_apart(done: Path) -> None:
 
 
 def test_trials_are_named_until_the_plan_does(tmp_path: Path) -> None:
-    """A search that is interrupted leaves the list for `bench gc`."""
+    """A search that is interrupted leaves the list for `bench store gc`."""
     (tmp_path / "tuned.yaml").write_text(SUITE.replace("  - ncu\n", ""))
     suite, store = load_suite(tmp_path / "tuned.yaml"), Store(tmp_path / "out")
     choices, summary = tune.search(

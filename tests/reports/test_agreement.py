@@ -112,7 +112,7 @@ def test_two_noises_of_a_suite_are_compared() -> None:
 
 def test_the_verb_and_the_page_print_a_line_for_each_noise(bounded: Store) -> None:
     for others, title in ((["emoji_noisy"], "## emoji_noisy and emoji_noisy"), ([], "## emoji_noisy: its noises")):
-        result = CliRunner().invoke(app, ["agreement", "emoji_noisy", *others, "--results", str(bounded.root)])
+        result = CliRunner().invoke(app, ["stats", "agreement", "emoji_noisy", *others, "--results", str(bounded.root)])
         assert result.exit_code == 0, result.output
         assert title in result.stdout
         assert "40 % shuffled captions" in result.stdout
@@ -128,7 +128,7 @@ def test_a_damaged_run_is_named_left_out_and_the_exit_code_says_so(bounded: Stor
     shutil.copytree(bounded.root, tmp_path, dirs_exist_ok=True)
     broken = Store(tmp_path).run(bounded.plan("emoji_noisy")["cells"][0]["run"])  # type: ignore[index]
     broken.path("status.json").write_text("{")
-    result = CliRunner().invoke(app, ["agreement", "emoji_noisy", "emoji_noisy", "--results", str(tmp_path)])
+    result = CliRunner().invoke(app, ["stats", "agreement", "emoji_noisy", "emoji_noisy", "--results", str(tmp_path)])
     assert result.exit_code == 1, result.output
     assert "status.json" in result.stderr
     assert "40 % shuffled captions" in result.stdout

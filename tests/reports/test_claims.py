@@ -167,7 +167,7 @@ def test_the_page_counts_and_escapes(bounded: Store) -> None:
 
 
 def test_the_command_prints_all_papers(three: Store) -> None:
-    result = CliRunner().invoke(app, ["claims", SUITE, "--results", str(three.root)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["stats", "claims", SUITE, "--results", str(three.root)], catch_exceptions=False)
     assert result.exit_code == 0
     papers = read_claims(PUBLISHED).papers
     assert result.stdout.count("This noise rate was not run.") == sum(0.2 in paper.rates for paper in papers.values())

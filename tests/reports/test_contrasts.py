@@ -1,4 +1,4 @@
-"""Methods against the baseline: gains, what the seeds can show, the recovered gap, `bench power`."""
+"""Methods against the baseline: gains, what the seeds can show, the recovered gap, `bench stats power`."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_power_says_how_many_seeds_a_difference_takes(bounded: Store, headline: 
     assert line.seeds == int(np.ceil(exact))
     assert line.seeds_adjusted > line.seeds
     said = CliRunner().invoke(
-        app, ["power", SUITE, "--difference", "0.5", "--results", str(bounded.root)], catch_exceptions=False
+        app, ["stats", "power", SUITE, "--difference", "0.5", "--results", str(bounded.root)], catch_exceptions=False
     )
     assert said.exit_code == 0
     row = next(text for text in said.stdout.split(NOISY)[1].splitlines() if "Zero-shot emoji/iid top-1" in text)

@@ -131,11 +131,11 @@ def test_what_there_is_not_is_answered_with_the_nearest() -> None:
 
 
 def test_the_verb_prints_and_lists(start_bench: Callable[..., Any]) -> None:
-    _, listed = start_bench("published").finish()
+    _, listed = start_bench("stats", "published").finish()
     assert all(f"{paper}/" in listed for paper in (*PAPERS, *NOISY))
-    _, shown = start_bench("published", "ncu", "Table", "5").finish()
+    _, shown = start_bench("stats", "published", "ncu", "Table", "5").finish()
     assert "V4 only False Positives Unlearning      19.2      14.3" in shown
-    code, output = start_bench("published", "ncu/9").finish()
+    code, output = start_bench("stats", "published", "ncu/9").finish()
     assert code == 2
     assert "ncu has no table '9'" in output
 

@@ -69,7 +69,7 @@ def root(source: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pack(SUITE, source, folder / SUITE / ARCHIVE)
     (folder / SUITE / "README.md").write_text("notes")
     (folder / "no comparison").mkdir()
-    result = CliRunner().invoke(app, ["reference", str(folder)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["board", "check", "reference", str(folder)], catch_exceptions=False)
     assert result.exit_code == 0
     return folder
 
@@ -99,7 +99,9 @@ def test_pages_and_tables_are_those_of_the_source(source: Store, root: Path, tmp
     assert dict(line.split("  ")[::-1] for line in sums.splitlines()) == {
         name: hashlib.sha256(content).hexdigest() for name, content in shown.items() if name != PAGE
     }
-    result = CliRunner().invoke(app, ["reference", str(root), "--out", str(tmp_path)], catch_exceptions=False)
+    result = CliRunner().invoke(
+        app, ["board", "check", "reference", str(root), "--out", str(tmp_path)], catch_exceptions=False
+    )
     assert result.stdout.split() == [str(tmp_path / name) for name in (f"{SUITE}/{PAGE}", CLAIMS, AGREEMENT, INDEX)]
     assert contents(tmp_path / SUITE) == {**shown, SUMS: sums.encode()}
 
@@ -118,7 +120,7 @@ def test_the_index_names_every_comparison_with_its_answer(root: Path) -> None:
 def test_a_report_from_the_folder_of_comparisons_says_where_its_runs_are(root: Path) -> None:
     result = CliRunner().invoke(app, ["report", SUITE, "--results", str(root)])
     assert isinstance(result.exception, UserError)
-    assert f"no plan; `bench import {root / SUITE / ARCHIVE} --results DIR` brings it" in str(result.exception)
+    assert f"no plan; `bench store import {root / SUITE / ARCHIVE} --results DIR` brings it" in str(result.exception)
 
 
 def test_a_damaged_archive_is_one_line_and_nothing_is_written(root: Path, tmp_path: Path) -> None:
@@ -127,14 +129,14 @@ def test_a_damaged_archive_is_one_line_and_nothing_is_written(root: Path, tmp_pa
     content = (copy / SUITE / ARCHIVE).read_bytes()
     (copy / SUITE / ARCHIVE).write_bytes(content[: len(content) // 2])
     before = contents(copy)
-    result = CliRunner().invoke(app, ["reference", str(copy)])
+    result = CliRunner().invoke(app, ["board", "check", "reference", str(copy)])
     assert isinstance(result.exception, UserError)
     assert "runs.tar.xz: cannot be unpacked as a tar archive" in str(result.exception)
     assert contents(copy) == before
 
 
 def test_a_folder_without_comparisons_and_an_archive_of_two_suites_are_refused(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"has no comparison; `bench pack SUITE --out"):
+    with pytest.raises(UserError, match=r"has no comparison; `bench store pack SUITE --out"):
         comparisons(tmp_path)
     shutil.unpack_archive(root / SUITE / ARCHIVE, tmp_path / "both", filter="data")
     plan = (tmp_path / "both" / SUITE / "plan.json").read_text()
@@ -163,4 +165,4 @@ def test_what_is_committed_is_what_its_archives_give() -> None:
         assert (folder / SUMS).read_text() == made[-1].sums, folder
     for name, text in over_all(made).items():
         if name != INDEX:
-            assert (COMMITTED / name).read_text() == text, f"`bench reference` writes {name} again"
+            assert (COMMITTED / name).read_text() == text, f"`bench board reference` writes {name} again"

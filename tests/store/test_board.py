@@ -309,9 +309,9 @@ FORGED = [
 
 
 def test_a_folder_without_a_bundle_is_not_called_consistent(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["board", str(tmp_path)])
+    result = CliRunner().invoke(app, ["board", "check", "check", str(tmp_path)])
     assert isinstance(result.exception, UserError)
-    assert str(result.exception) == f"{tmp_path}: holds no bundle; `bench submit` writes them"
+    assert str(result.exception) == f"{tmp_path}: holds no bundle; `bench board submit` writes them"
 
 
 @pytest.mark.promise("a forged bundle is refused by name")
@@ -450,9 +450,10 @@ def test_a_finished_run_gets_back_weights_that_it_lost(store: Path, tiny: Simple
     weights.unlink()
     reference = Store(store).run(run.settings()["address"]["reference"])
     reference.path("weights-100.safetensors").unlink()
-    with pytest.raises(UserError, match=rf"train it again for them: bench verify {run.id[:16]} --weights --results"):
+    fix = rf"train it again for them: bench store retrain {run.id[:16]} --weights --results"
+    with pytest.raises(UserError, match=fix):
         stored_run.load(Store(store), run.id)
-    result = tiny.bench(store, "verify", run.id[:16], "--weights")
+    result = tiny.bench(store, "store", "retrain", run.id[:16], "--weights")
     assert result.exit_code == 0
     assert "consistent: " in result.stdout
     assert "the weights are those that were measured" in result.stdout
@@ -474,7 +475,7 @@ def test_other_weights_and_losses_are_said(store: Path, tiny: SimpleNamespace, f
     for key in run.evaluations():
         path = run.path(f"evaluations/{key}/records.json")
         path.write_text(json.dumps([{**one, "checkpoint": "0" * 64} for one in json.loads(path.read_text())]))
-    result = tiny.bench(store, "verify", run.id)
+    result = tiny.bench(store, "store", "retrain", run.id)
     assert result.exit_code == 1
     assert "NOT consistent: the weights have other bytes on the same type of machine" in result.stdout
     environment = run.environment()

@@ -1,4 +1,4 @@
-"""`bench gc` on real runs: what goes, what stays, and that runs are complete or can be made so afterwards."""
+"""`bench store gc` on real runs: what goes, what stays, and that runs are complete or can be made so afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def aged(path: Path) -> None:
 
 def test_it_shows_by_default_and_changes_nothing(store: Path, tiny: SimpleNamespace) -> None:
     before = tiny.contents(store)
-    result = tiny.bench(store, "gc")
+    result = tiny.bench(store, "store", "gc")
     sizes = {
         kind: sum(item.bytes for item in collect(Store(store))[0] if item.kind == kind)
         for kind in (CHECKPOINT, WEIGHTS)
@@ -45,7 +45,7 @@ def test_it_shows_by_default_and_changes_nothing(store: Path, tiny: SimpleNamesp
 
 def test_afterwards_every_run_is_complete(store: Path, tiny: SimpleNamespace) -> None:
     before = tiny.contents(store)
-    assert tiny.bench(store, "gc", "--yes").exit_code == 0
+    assert tiny.bench(store, "store", "gc", "--yes").exit_code == 0
     after = tiny.contents(store)
     gone = {Path(name).name for name in before.keys() - after.keys()}
     assert gone == {"checkpoint.pt", "weights-025.safetensors", "weights-050.safetensors", "weights-075.safetensors"}
@@ -55,11 +55,11 @@ def test_afterwards_every_run_is_complete(store: Path, tiny: SimpleNamespace) ->
         assert run.records()
     assert "nothing to do: all 3 runs are done" in tiny.bench(store, "run", "SUITE").stdout
     assert tiny.bench(store, "report", "SUITE").exit_code == 0
-    assert "would free 0.0 MiB\n" in tiny.bench(store, "gc").stdout
+    assert "would free 0.0 MiB\n" in tiny.bench(store, "store", "gc").stdout
 
 
 def test_what_is_asked_for_later_is_made_again(store: Path, tiny: SimpleNamespace) -> None:
-    tiny.bench(store, "gc", "--yes")
+    tiny.bench(store, "store", "gc", "--yes")
     before = tiny.contents(store)
     task = tiny.bench(store, "run", "SUITE", "--only", "clip", "--set", "evaluate.tasks=[zero_shot, retrieval]")
     assert "runs: 1 done" in task.stdout
@@ -77,7 +77,7 @@ def test_what_is_asked_for_later_is_made_again(store: Path, tiny: SimpleNamespac
 def test_a_damaged_run_is_left_alone_and_named(store: Path, tiny: SimpleNamespace) -> None:
     first, *_ = Store(store).runs()
     first.path("ledger.json").write_text("{")
-    result = tiny.bench(store, "gc", "--yes")
+    result = tiny.bench(store, "store", "gc", "--yes")
     assert result.exit_code == 1
     (named,) = [line for line in result.stderr.splitlines() if line.startswith("left alone: ")]
     assert named.startswith(f"left alone: {first.path('ledger.json')}: ")
@@ -97,7 +97,7 @@ def test_runs_that_no_suite_names_go_whole(store: Path, tiny: SimpleNamespace) -
     (own,) = [one.id for one in tiny.planned(store) if one.run.method == "clip" and one.run.budget.value == 128]
     tiny.bench(store, "run", "SUITE", "--plan-only", "--set", "methods=[clip]")
     assert {item.path.name for item in collect(Store(store))[0] if item.kind == RUN} == old - {own}
-    result = tiny.bench(store, "gc", "--yes")
+    result = tiny.bench(store, "store", "gc", "--yes")
     for identity in old - {own}:
         assert f"{identity[:16]}  " in result.stdout
     assert os.listdir(store / "runs") == [own]
@@ -180,7 +180,7 @@ def test_what_a_killed_process_of_this_machine_left_goes_at_once(store: Path, ti
     names = [f".tmp-radar.pdf-{process.machine()}-{pid}-0123abcd" for pid in (ended.pid, os.getpid())]
     for name in names:
         (store / "tiny" / "figures" / name).write_bytes(b"1234")
-    assert re.search(rf"^1 +0.0 MiB +{LEFTOVER}$", tiny.bench(store, "gc").stdout, re.MULTILINE)
+    assert re.search(rf"^1 +0.0 MiB +{LEFTOVER}$", tiny.bench(store, "store", "gc").stdout, re.MULTILINE)
     collect(Store(store), delete=True)
     assert [(store / "tiny" / "figures" / name).exists() for name in names] == [False, True]
 
@@ -190,8 +190,8 @@ def test_where_nothing_says_what_is_needed_nothing_goes(store: Path, tiny: Simpl
     path = store / "tiny" / "plan.json"
     path.write_text(path.read_text()[:-50])
     with pytest.raises(UserError, match=r"plan.json: cannot be read, so nothing says what it needs"):
-        tiny.bench(store, "gc", "--yes")
+        tiny.bench(store, "store", "gc", "--yes")
     path.unlink()
     with pytest.raises(UserError, match="no suite has a plan here"):
-        tiny.bench(store, "gc", "--yes")
+        tiny.bench(store, "store", "gc", "--yes")
     assert tiny.contents(store / "runs") == before

@@ -16,9 +16,9 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import Damaged, RunStore, Store, files, reading
-from bench.store.doctor import examine, problems, repair
 from bench.store.jobs import jobs
 from bench.store.run import find_run
+from bench.store.verify import examine, problems, repair
 from reports.results import load
 from reports.tables.suite_tables import cost
 
@@ -153,7 +153,7 @@ def test_what_is_no_part_of_a_store_is_ignored(store: Path, tiny: SimpleNamespac
     (run.folder.parent / f"{run.id}.damaged-1").mkdir()
     assert len(list(Store(store).runs())) == 3
     assert problems(run, thorough=True) == []
-    assert tiny.bench(store, "gc").exit_code == 0
+    assert tiny.bench(store, "store", "gc").exit_code == 0
     assert "nothing to do: all 3 runs are done" in tiny.bench(store, "run", "SUITE").stdout
 
 
@@ -179,7 +179,7 @@ def test_every_verb_shows_the_others(store: Path, tiny: SimpleNamespace) -> None
     assert f"  {path}: is missing" in show.stdout
     assert "state: done" in show.stdout
     before = tiny.contents(run.folder)
-    gc = tiny.bench(store, "gc", "--yes")
+    gc = tiny.bench(store, "store", "gc", "--yes")
     assert gc.exit_code == 1
     assert f"left alone: {path}: is missing" in gc.stderr
     assert tiny.contents(run.folder) == before
@@ -207,7 +207,7 @@ def test_a_finished_run_gets_its_small_files_and_evaluations_again(
     assert run.ledger()["train_seconds"] == RunStore(finished / "runs" / run.id).ledger()["train_seconds"]
     assert after.keys() == before.keys()
     assert "nothing to do" in tiny.bench(store, "run", "SUITE").stdout
-    assert tiny.bench(store, "doctor").exit_code == 0
+    assert tiny.bench(store, "store", "verify").exit_code == 0
 
 
 def test_a_finished_run_without_its_weights_keeps_its_records(store: Path, tiny: SimpleNamespace) -> None:
@@ -226,7 +226,7 @@ def test_a_finished_run_without_its_weights_keeps_its_records(store: Path, tiny:
     assert "nothing to do: all 3 runs are done" in tiny.bench(store, "run", "SUITE").stdout
     assert tiny.bench(store, "status", "SUITE").exit_code == 0
     assert "only its records" in tiny.bench(store, "show", run.id).stdout
-    assert tiny.bench(store, "doctor").exit_code == 0
+    assert tiny.bench(store, "store", "verify").exit_code == 0
     empty(run.path("status.json"))
     assert "runs: 1 done" in tiny.bench(store, "run", "SUITE").stdout
     assert not run.path(WEIGHTS).exists()
@@ -307,9 +307,9 @@ def test_a_flipped_bit_of_an_unfinished_run_is_found_before_it_goes_on(
     run.path("again").mkdir()
     shutil.copy(run.path("checkpoint.pt"), run.path("again"))
     damage(run, "again/checkpoint.pt", flip)
-    doctor = tiny.bench(store, "doctor")
-    assert doctor.exit_code == 1
-    assert f"{run.path('again/checkpoint.pt')}: " in doctor.stdout + doctor.stderr
+    verified = tiny.bench(store, "store", "verify")
+    assert verified.exit_code == 1
+    assert f"{run.path('again/checkpoint.pt')}: " in verified.stdout + verified.stderr
     with run.claim() as claim:
         (line,) = repair(claim)
     assert "again/checkpoint.pt: " in line
@@ -331,7 +331,7 @@ def test_weights_that_another_run_starts_from_are_trained_again(
     for identity in (start, late.id):
         name = f"runs/{identity}/{WEIGHTS}"
         assert tiny.contents(store)[name] == tiny.contents(finished)[name]
-    assert tiny.bench(store, "doctor").exit_code == 0
+    assert tiny.bench(store, "store", "verify").exit_code == 0
 
 
 def test_a_file_in_the_place_of_a_run_is_moved_aside(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Finished is finished: no verb changes a byte of a run that is done, except `bench gc`, which frees space."""
+"""Finished is finished: no verb changes a byte of a run that is done, except `bench store gc`, which frees space."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def test_what_later_suites_and_other_verbs_do_changes_no_finished_run(store: Pat
     weights = next(store.glob("runs/*/weights-050.safetensors"))
     more = ["--only", "clip", "--set", "evaluate.tasks=[zero_shot, retrieval]"]
     assert "runs: 1 done" in tiny.bench(store, "run", "SUITE", *more).stdout
-    for verb in (["run", "SUITE"], ["report", "SUITE"], ["status", "SUITE"], ["gc"]):
+    for verb in (["run", "SUITE"], ["report", "SUITE"], ["status", "SUITE"], ["store", "gc"]):
         assert tiny.bench(store, *verb).exit_code == 0
     suite = str(store.with_name("tiny.yaml"))
     assert tiny.bench(store, "eval", str(weights), "--suite", suite).exit_code == 0
-    assert tiny.bench(store, "import", str(store.rename(store.with_name("there")))).exit_code == 0
+    assert tiny.bench(store, "store", "import", str(store.rename(store.with_name("there")))).exit_code == 0
     store.with_name("there").rename(store.with_name("again"))
     after = state(store.with_name("again"))
     changed = {Path(name).name for name in before if after[name] != before[name]}
@@ -65,7 +65,7 @@ def test_what_later_suites_and_other_verbs_do_changes_no_finished_run(store: Pat
 
 def test_weights_that_were_freed_are_made_again_beside_the_run(store: Path, tiny: SimpleNamespace) -> None:
     one = clip(tiny.planned(store, "evaluate.curve=[0.25, 0.5]"))
-    assert tiny.bench(store, "gc", "--yes").exit_code == 0
+    assert tiny.bench(store, "store", "gc", "--yes").exit_code == 0
     run, before = Store(store).run(one.id), state(store)
     looking = Looking(run)
     asked = iter(range(10**6))

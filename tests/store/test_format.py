@@ -65,7 +65,13 @@ def test_a_newer_or_damaged_format_is_refused_in_one_line(tmp_path: Path, text: 
     store = tmp_path / "results"
     (store / "runs").mkdir(parents=True)
     (store / "store.json").write_text(text)
-    for verb in (["run", "SUITE"], ["run", "SUITE", "--dry-run"], ["report", "SUITE"], ["status", "SUITE"], ["gc"]):
+    for verb in (
+        ["run", "SUITE"],
+        ["run", "SUITE", "--dry-run"],
+        ["report", "SUITE"],
+        ["status", "SUITE"],
+        ["store", "gc"],
+    ):
         found = bench(store, *verb)
         assert isinstance(found.exception, UserError | SystemExit), verb
     assert files_of(store) == {"store.json": text.encode()}

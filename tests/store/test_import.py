@@ -1,4 +1,4 @@
-"""`bench import` trusts nobody: what is forged, damaged or cannot be checked is named and left out."""
+"""`bench store import` trusts nobody: what is forged, damaged or cannot be checked is named and left out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ import pytest
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.store import RunStore, Store, archive
-from bench.store.doctor import sha256
 from bench.store.files import write_json
 from bench.store.merge import merge
 from bench.store.run import HASHES
+from bench.store.verify import sha256
 from bench.tars import HEADER
 
 LINK = "links are not followed"

@@ -1,4 +1,4 @@
-"""`bench import`: real runs of one store arrive in another, whole, once, and never over what is complete."""
+"""`bench store import`: real runs of one store arrive in another, whole, once, and never over what is complete."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import RunStore, Store
-from bench.store.doctor import problems, sha256
 from bench.store.files import write_json
 from bench.store.merge import merge
+from bench.store.verify import problems, sha256
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def archived(store: Path, to: Path) -> Path:
 @pytest.mark.parametrize("packed", [False, True])
 def test_everything_arrives_and_is_complete(finished: Path, here: Path, packed: bool, tiny: SimpleNamespace) -> None:
     source = archived(finished, here.with_name("a.tar.gz")) if packed else finished
-    result = tiny.bench(here, "import", str(source))
+    result = tiny.bench(here, "store", "import", str(source))
     assert "runs: 3 new\n" in result.stdout
     assert "1 plans" in result.stdout
     assert without_reports(tiny.contents(here)) == without_reports(tiny.contents(finished))
@@ -56,14 +56,14 @@ def test_everything_arrives_and_is_complete(finished: Path, here: Path, packed: 
     assert not list(here.rglob(".tmp-*"))
     assert "nothing to do: all 3 runs are done" in tiny.bench(here, "run", "SUITE").stdout
     before = tiny.contents(here)
-    assert "runs: 3 here already\n" in tiny.bench(here, "import", str(source)).stdout
+    assert "runs: 3 here already\n" in tiny.bench(here, "store", "import", str(source)).stdout
     assert tiny.contents(here) == before
 
 
 def test_a_dry_run_says_the_same_and_changes_nothing(finished: Path, here: Path, tiny: SimpleNamespace) -> None:
     packed = archived(finished, here.with_name("a.tar.gz"))
     for source in (finished, packed):
-        result = tiny.bench(here, "import", str(source), "--dry-run")
+        result = tiny.bench(here, "store", "import", str(source), "--dry-run")
         assert "runs: 3 new\n" in result.stdout
         assert "nothing was changed" in result.stdout
         assert not here.exists()
@@ -112,7 +112,7 @@ def test_other_numbers_are_one_line_with_both_machines_and_ours_stay(
     there = run.environment()["hardware"]["device"]
     write_json(run.path("environment.json"), {**run.environment(), "hardware": {"device": "another CPU"}})
     before = tiny.contents(store)
-    result = tiny.bench(store, "import", str(finished))
+    result = tiny.bench(store, "store", "import", str(finished))
     assert result.exit_code == 1
     machines = f"(another CPU here, {there} there)"
     said = f"run {run.id}: has other numbers there {machines} in {', '.join(keys)}; ours are kept"

@@ -1,4 +1,4 @@
-"""Numbers that every step replaces, and lists that a suite leaves for `bench gc`."""
+"""Numbers that every step replaces, and lists that a suite leaves for `bench store gc`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench pack`: a suite's runs as one archive without weights, the same bytes each time, and its import."""
+"""`bench store pack`: a suite's runs as one archive without weights, the same bytes each time, and its import."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import pytest
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.store import Store
-from bench.store.doctor import examine
 from bench.store.files import write_json
 from bench.store.incoming import unpacked
 from bench.store.merge import merge
 from bench.store.pack import pack
+from bench.store.verify import examine
 
 Members = dict[str, bytes]
 
@@ -87,7 +87,7 @@ def test_an_import_takes_the_runs_as_records_alone_and_nothing_is_damaged(
     finished: Path, archive: Path, tmp_path: Path, tiny: SimpleNamespace
 ) -> None:
     here = tmp_path / "here"
-    result = tiny.bench(here, "import", str(archive))
+    result = tiny.bench(here, "store", "import", str(archive))
     assert (result.exit_code, result.stderr) == (0, "")
     assert "runs: 2 new" in result.stdout
     assert examine(Store(here)) == ([], [])
@@ -105,7 +105,7 @@ def test_runs_that_are_not_finished_are_named_and_left_out(store: Path, tmp_path
     first, second = (Store(store).run(cell["run"]) for cell in plan["cells"])
     status = json.loads(first.path("status.json").read_text())
     first.path("status.json").write_text(json.dumps({**status, "state": "interrupted"}))
-    result = tiny.bench(store, "pack", "SUITE", "--out", str(tmp_path / "a.tar.xz"))
+    result = tiny.bench(store, "store", "pack", "SUITE", "--out", str(tmp_path / "a.tar.xz"))
     assert result.exit_code == 0
     assert "left out: clip, 40 % shuffled captions, seed 0: interrupted" in result.stdout
     assert "a.tar.xz: 1 runs" in result.stdout
@@ -143,7 +143,7 @@ def test_a_damaged_run_is_named_and_the_exit_code_is_1(store: Path, tmp_path: Pa
     run = Store(store).run(json.loads((store / "tiny" / "plan.json").read_text())["cells"][0]["run"])
     path = run.path(f"evaluations/{run.evaluations()[0]}/records.json")
     path.write_text(path.read_text().replace('"value": 0.', '"value": 0.1', 1))
-    result = tiny.bench(store, "pack", "SUITE", "--out", str(tmp_path / "a.tar.xz"))
+    result = tiny.bench(store, "store", "pack", "SUITE", "--out", str(tmp_path / "a.tar.xz"))
     assert result.exit_code == 1
     assert "records.json: differs from the sha256 that was stored when it was made" in result.stderr
     assert not any(run.id in name for name in members(tmp_path / "a.tar.xz"))

@@ -19,7 +19,7 @@ class MyLossConfig:  # one line for each hyper-parameter: type, default, meaning
 
 class MyLoss(Contrastive):  # Contrastive learns CLIP's logit scale; a method without one derives from RowWise
     name = "my_loss"  # in suites; the file's name as well
-    about = About(  # what tables, `bench methods` and `bench cite` say of it
+    about = About(  # what tables, `bench methods` and `bench methods --cite` say of it
         title="My loss",
         summary="CLIP whose targets give a share of their weight to the whole batch. No single pair is trusted fully.",
         paper="Szegedy et al., CVPR 2016 (label smoothing)",

@@ -91,7 +91,7 @@ def read(folder: Path) -> About:
         about = TypeAdapter(About).validate_json(reading.content(path, ABOUT_BYTES), strict=True)
     except FileNotFoundError:
         raise UserError(
-            f"{path}: no such file; `bench features extract` and `bench features import` make feature sets"
+            f"{path}: no such file; `bench features extract` and `bench features convert` make feature sets"
         ) from None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: is not the description of a feature set ({one_line(error, 200)}); {AGAIN}") from error

@@ -1,4 +1,4 @@
-"""Lists the pairs of an input of `bench data pack`: a table, COCO's or Karpathy's JSON, Parquet, or a folder."""
+"""Lists the pairs of an input of `bench data shard`: a table, COCO's or Karpathy's JSON, Parquet, or a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs on the models of stored runs: hand one on, look inside."""
+"""`bench inspect`: what finished runs learned of their training pairs."""
 
 from __future__ import annotations
 
@@ -17,23 +17,10 @@ if TYPE_CHECKING:
     from bench.evaluation.embedding_map import EmbeddingMap
     from reports.results import Results as SuiteResults
 
-
-def export(
-    run: options.RunId,
-    out: Annotated[Path, typer.Argument(metavar="DIR", help="An empty or new folder.")],
-    results: options.Results = RESULTS,
-    plugin: options.Plugins = None,
-    data: options.DataFolder = None,
-) -> None:
-    """Write a run's model as a folder that open_clip loads: configuration, weights and tokenizer."""
-    import bench
-
-    load_plugins(plugin)
-    use_data(data)
-    bench.export(run, out, store_at(results).root)
-    echo(f"local-dir:{out}: open_clip loads it, with the bench's embeddings")
+app = typer.Typer(help="What finished runs learned of their training pairs.", no_args_is_help=True)
 
 
+@app.command()
 def embeddings(
     suite: options.SuiteName,
     labels: Annotated[
@@ -77,6 +64,7 @@ def embeddings(
     echo(f"draw them with: bench report {suite}")
 
 
+@app.command()
 def state(
     run: options.RunId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A vector of its state, such as zeta_image.")],

@@ -1,4 +1,4 @@
-"""Verbs of the committed comparisons and of the board."""
+"""`bench board check`: submitted and committed comparisons."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from bench.cli import options
-from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data
+from bench.cli.options import load_plugins, store_at, suite_name
 from bench.console.text import echo
 from bench.errors import UserError
 
+app = typer.Typer(help="Submitted and committed comparisons.", no_args_is_help=True)
 BOARD = Path("results/board")
 
 
+@app.command()
 def reference(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A folder with one folder a comparison.")] = Path(
         "results/reference"
@@ -23,25 +25,14 @@ def reference(
 ) -> None:
     """Write pages and tables of committed comparisons from their archives, an index, and what holds of the papers.
 
-    A comparison is a folder with runs.tar.xz, which `bench pack` writes.
+    A comparison is a folder with runs.tar.xz, which `bench store pack` writes.
     """
     from reports.reference.render import render
 
     echo(*(path for path in render(folder, out or folder) if path.suffix in (".html", ".md")))
 
 
-def claims(suite: options.SuiteName, results: options.Results = RESULTS) -> None:
-    """Say which orderings that the five papers print hold in a suite, do not, or are inconclusive, as Markdown."""
-    from bench import resources
-    from reports.reference.claims import read_claims
-    from reports.reference.claims_page import claims_text
-    from reports.results import load
-
-    store = store_at(results)
-    text = claims_text(load(suite_name(suite, store), store), read_claims(resources.published()))
-    echo(*text.rstrip("\n").split("\n"))
-
-
+@app.command()
 def submit(
     results: Annotated[Path, typer.Argument(metavar="RESULTS", help="The folder where the runs are stored.")],
     suite: options.SuiteName,
@@ -52,22 +43,23 @@ def submit(
 ) -> None:
     """Write the finished runs of a suite to a checked bundle for a pull request: no weights, but outcomes and ledgers.
 
-    Runs that are not finished are listed and left out. Nothing is written unless the bundle passes `bench board`.
+    Runs that are not finished are listed and left out. Nothing is written unless the bundle passes `bench board check`.
     """
     load_plugins(plugin)
     from bench.board.retrain import submit as submitted
 
     store = store_at(results)
     name = suite_name(suite, store)
-    packed, check = submitted(name, store, out or BOARD / f"{name}.tar.xz")
+    packed, checked = submitted(name, store, out or BOARD / f"{name}.tar.xz")
     echo(*(f"left out: {line}" for line in packed.unfinished))
-    echo(*check.text(), *check.problems)
-    if check.problems:
+    echo(*checked.text(), *checked.problems)
+    if checked.problems:
         raise typer.Exit(1)
-    echo(f"{check.path}: {packed.bytes / 2**20:,.2f} MiB; commit it and open a pull request")
+    echo(f"{checked.path}: {packed.bytes / 2**20:,.2f} MiB; commit it and open a pull request")
 
 
-def board(
+@app.command()
+def check(
     bundles: Annotated[
         list[Path] | None, typer.Argument(metavar="[BUNDLE]...", help="Bundles, or folders of them; results/board.")
     ] = None,
@@ -92,7 +84,7 @@ def board(
     if any(one.problems for one in outcomes):
         raise typer.Exit(1)
     if bundles and not outcomes:
-        raise UserError(f"{', '.join(map(str, bundles))}: holds no bundle; `bench submit` writes them")
+        raise UserError(f"{', '.join(map(str, bundles))}: holds no bundle; `bench board submit` writes them")
     if not outcomes:
         echo("no bundles")
     if rerun is not None:
@@ -104,29 +96,7 @@ def board(
             raise typer.Exit(1)
 
 
-def verify(
-    run: options.RunId,
-    weights: Annotated[
-        bool, typer.Option("--weights", help="Train it in this store, for final weights that it lost.")
-    ] = False,
-    results: options.Results = RESULTS,
-    plugin: options.Plugins = None,
-    data: options.DataFolder = None,
-) -> None:
-    """Train a stored run again in a temporary store and compare: bytes, or losses on another type of machine.
-
-    Exit code 1 if they differ.
-    """
-    load_plugins(plugin)
-    use_data(data)
-    from bench.board import retrain
-
-    verified = (retrain.restore if weights else retrain.retrain)(store_at(results), run)
-    echo(f"{verified.title}: {'consistent' if verified.consistent else 'NOT consistent'}: {verified.text}")
-    if not verified.consistent:
-        raise typer.Exit(1)
-
-
+@app.command()
 def site(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="An empty folder, or an earlier site.")],
     results: Annotated[

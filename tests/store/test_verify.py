@@ -1,4 +1,4 @@
-"""`bench doctor`: hashes of what is finished, problems a line each, and their repair."""
+"""`bench store verify`: hashes of what is finished, problems a line each, and their repair."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import work
 from bench.store import Damaged, RunStore, Store, files, writing
-from bench.store.doctor import problems, sha256
 from bench.store.run import HASHES
+from bench.store.verify import problems, sha256
 
 WEIGHTS = "weights-100.safetensors"
 
@@ -38,7 +38,7 @@ def test_a_finished_run_has_the_hashes_of_its_weights_and_records(finished: Path
 
 def test_all_is_well(finished: Path, tiny: SimpleNamespace) -> None:
     before = tiny.contents(finished)
-    for arguments in (["doctor"], ["doctor", "--fix"]):
+    for arguments in (["store", "verify"], ["store", "verify", "--fix"]):
         result = tiny.bench(finished, *arguments)
         assert result.exit_code == 0
         assert result.stdout == "problems: 0\n"
@@ -47,7 +47,7 @@ def test_all_is_well(finished: Path, tiny: SimpleNamespace) -> None:
 
 def test_a_store_that_is_not_there_is_not_called_whole(tmp_path: Path, tiny: SimpleNamespace) -> None:
     with pytest.raises(UserError, match=r"nothing: no such folder, so nothing was looked at"):
-        tiny.bench(tmp_path / "nothing", "doctor")
+        tiny.bench(tmp_path / "nothing", "store", "verify")
 
 
 def test_changed_bytes_are_listed_moved_aside_and_measured_again(store: Path, tiny: SimpleNamespace) -> None:
@@ -59,7 +59,7 @@ def test_changed_bytes_are_listed_moved_aside_and_measured_again(store: Path, ti
     (store / "tiny" / "trials.json").write_text("[3]")
     (store / "calibrations").mkdir()
     (store / "calibrations" / "a.json").write_text('{"train": -1}')
-    shown = tiny.bench(store, "doctor")
+    shown = tiny.bench(store, "store", "verify")
     assert shown.exit_code == 1
     lines = shown.stdout.splitlines()
     assert lines[-1] == "problems: 4"
@@ -72,14 +72,14 @@ def test_changed_bytes_are_listed_moved_aside_and_measured_again(store: Path, ti
         (line,) = [line for line in lines if line.startswith(f"{name}: ")]
         assert said in line
         assert "; " in line
-    fixed = tiny.bench(store, "doctor", "--fix")
+    fixed = tiny.bench(store, "store", "verify", "--fix")
     assert fixed.exit_code == 0
     assert fixed.stdout.endswith("problems: 0, moved aside: 4\n")
     assert not records.exists()
     assert "nothing to do" not in tiny.bench(store, "run", "SUITE").stdout
     assert records.read_text() == before
     assert sha256(records) == run.hashes()[str(records.relative_to(run.folder))]
-    assert tiny.bench(store, "doctor").exit_code == 0
+    assert tiny.bench(store, "store", "verify").exit_code == 0
 
 
 def test_records_of_a_run_that_was_stopped_while_it_was_measured_are_not_believed_if_they_changed(
@@ -95,7 +95,7 @@ def test_records_of_a_run_that_was_stopped_while_it_was_measured_are_not_believe
     assert {name: sha256(run.path(name)) for name in names}.items() <= run.hashes().items()
     records = run.path(names[0])
     records.write_text(records.read_text().replace('"value": 0.', '"value": 0.1'))
-    assert "records.json: differs from the sha256" in tiny.bench(store, "doctor").stdout
+    assert "records.json: differs from the sha256" in tiny.bench(store, "store", "verify").stdout
     state, message = work(one, Store(store), Progress(), lambda: False)
     assert state == "done"
     assert f"evaluations/{key}/records.json: differs from the sha256" in message
@@ -125,25 +125,25 @@ def test_a_link_in_place_of_the_evaluations_is_moved_and_what_it_leads_to_is_not
     run = next(Store(store).runs())
     shutil.rmtree(run.path("evaluations"))
     run.path("evaluations").symlink_to("..")
-    assert tiny.bench(store, "doctor").exit_code == 1
-    assert "moved to evaluations.damaged-1" in tiny.bench(store, "doctor", "--fix").stdout
+    assert tiny.bench(store, "store", "verify").exit_code == 1
+    assert "moved to evaluations.damaged-1" in tiny.bench(store, "store", "verify", "--fix").stdout
     assert run.path("evaluations.damaged-1").is_symlink()
     assert run.path("settings.json").is_file()
-    assert tiny.bench(store, "doctor").stdout == "problems: 0\n"
+    assert tiny.bench(store, "store", "verify").stdout == "problems: 0\n"
 
 
 def test_a_run_at_work_is_left_alone(store: Path, tiny: SimpleNamespace) -> None:
     run = next(Store(store).runs())
     run.path("status.json").write_text("")
     with run.claim():
-        assert tiny.bench(store, "doctor", "--fix").exit_code == 0
+        assert tiny.bench(store, "store", "verify", "--fix").exit_code == 0
         assert run.path("status.json").read_text() == ""
-    assert tiny.bench(store, "doctor").exit_code == 1
+    assert tiny.bench(store, "store", "verify").exit_code == 1
 
 
 def test_a_store_of_an_unknown_format_is_not_touched(store: Path, tiny: SimpleNamespace) -> None:
     (store / "store.json").write_text("{")
-    for arguments in (["doctor"], ["doctor", "--fix"]):
+    for arguments in (["store", "verify"], ["store", "verify", "--fix"]):
         result = tiny.bench(store, *arguments)
         assert result.exit_code == 1
         assert "store.json: cannot be read" in result.stdout
