@@ -64,7 +64,7 @@ class Drrho(GlobalLoss):
             "temperature_rule": "official",
         },
     }
-    space: ClassVar[Space] = {**TEMPERATURE, "epsilon": Log(1e-8, 1e-2), "gamma_min": Linear(0.05, 1.0)}
+    space: ClassVar[Space] = {**TEMPERATURE, "epsilon": Log(1e-8, 1e-2), "gamma_min": Linear(0.05, 1.0, limit="high")}
     reference = "clip"
     starts_from_reference = False
     side = "reference"

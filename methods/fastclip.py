@@ -53,7 +53,7 @@ class Fastclip(GlobalLoss):
         # official: github.com/Optimization-AI/fast_clip@efd89d5 src/fast_clip/loss.py (FastCLIPLoss)
         "official": {"temperature_rule": "official"},
     }
-    space: ClassVar[Space] = {**TEMPERATURE, "rho": Log(2.0, 20.0), "gamma_min": Linear(0.05, 1.0)}
+    space: ClassVar[Space] = {**TEMPERATURE, "rho": Log(2.0, 20.0), "gamma_min": Linear(0.05, 1.0, limit="high")}
     identities = (
         Identity(
             "at a fixed temperature a first visit's gradient is half of SogCLR's",

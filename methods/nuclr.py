@@ -82,7 +82,7 @@ class Nuclr(Normalised):
     presets: ClassVar[Presets] = {"paper": {"floor": 0.0}, "official": {"rescale": "official"}}
     space: ClassVar[Space] = {
         "temperature": TEMPERATURE["temperature"],
-        "gamma": Linear(0.2, 1.0),
+        "gamma": Linear(0.2, 1.0, limit="high"),
         "eta": Log(5e-7, 5e-4),
     }
     monitored = "objective"

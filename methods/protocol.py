@@ -52,6 +52,7 @@ class Linear:
 
     low: float
     high: float
+    limit: str = ""  #: "low" or "high", the end beyond which the method does not exist, so that no range is wider
 
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}"

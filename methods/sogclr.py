@@ -61,7 +61,7 @@ class Sogclr(Normalised):
     )
     Config = SogclrConfig
     presets: ClassVar[Presets] = {"paper": {"floor": 0.0}, "official": {"floor": 1e-10, "start": "epoch"}}
-    space: ClassVar[Space] = {"temperature": TEMPERATURE["temperature"], "gamma": Linear(0.1, 1.0)}
+    space: ClassVar[Space] = {"temperature": TEMPERATURE["temperature"], "gamma": Linear(0.1, 1.0, limit="high")}
     monitored = "tau_log_u"
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:

@@ -53,9 +53,9 @@ def edges(
 ) -> dict[str, dict[str, Any]]:
     """Return which settings of the best of `finals`, settings with scores, lie at an edge of what trials tried.
 
-    Each within `EDGE` of an end, where no other of `finals` lies away from that end and within `FLAT` of the best
-    score. Its value here is the best with this one setting elsewhere, as the row has it or in the middle of its range:
-    if that scores as well, the setting has little effect, and lies at an end by chance.
+    Each within `EDGE` of an end that could lie further out, where no other of `finals` lies away from that end and
+    within `FLAT` of the best score. Its value here is the best with this one setting elsewhere, as the row has it or in
+    the middle of its range: if that scores as well, the setting has little effect, and lies at an end by chance.
     """
     assert suite.tune is not None
     scored = [(changes, score) for changes, score in finals if score is not None]
@@ -66,7 +66,8 @@ def edges(
     found: dict[str, dict[str, Any]] = {}
     for name, one in space_of(suite.tune, entry).items():
         end = _end(suite, entry, best, name, one)
-        if end and all(end == _end(suite, entry, changes, name, one) for changes in good):
+        movable = end and end != getattr(one, "limit", "")
+        if movable and all(end == _end(suite, entry, changes, name, one) for changes in good):
             elsewhere = {key: value for key, value in best.items() if key != name}
             stays = end == _end(suite, entry, elsewhere, name, one)
             found[name] = {**elsewhere, name: one.at(0.5)} if stays else elsewhere

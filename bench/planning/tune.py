@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.adapters import registry
+from bench.hashing import canonical
 from bench.planning.trial_settings import applied, as_good, edges, settings_of
 from bench.store.selection import LAST, score_at_selected
 from bench.suite.settings import MethodEntry
@@ -58,7 +59,7 @@ class Choice:
         """Return the entry of plan.json."""
         chosen, score = self.best
         return {
-            "points": sum(not trial.rung for trial in self.trials if trial.seed == self.trials[0].seed),
+            "points": len({canonical(trial.changes) for trial in self.trials}),
             "chosen": chosen,
             "score": score,
             "default": self.finals[0][1],
@@ -177,7 +178,8 @@ def _wanted(suite: Suite, stage: Sequence[MethodEntry], choices: Mapping[str, Ch
 def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner: Planner) -> Followed:
     """Follow rows from rung to rung as far as their trials are measured or diverged; others are to be made (again).
 
-    Where the best lies at an edge, a further trial at the last budget says whether it has to.
+    Where the best lies at an edge, a further trial at the last budget says whether it has to, and is chosen if it is
+    better.
     """
     assert suite.tune is not None
     own = {entry.label: entry for entry in rows}
@@ -199,13 +201,12 @@ def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner:
     for label, final in finals.items():
         if label in elsewhere and label not in without:
             continue
-        choice = Choice(
-            tuple(one for one, _ in made[label]), final, _spent([one for _, one in made[label]], planner.store)
-        )
-        top = choice.best[1] or 0.0
-        real = [not as_good(score, top) for score in without.get(label, {}).values()]
-        edge = tuple(name for name, costs in zip(at_edges[label], real, strict=True) if costs)
-        found.choices[label] = replace(choice, edge=edge)
+        further = [(elsewhere[label][n], score) for n, score in without.get(label, {}).items()]
+        top = max((score for _, score in final if score is not None), default=0.0)
+        lost = zip(at_edges[label], (not as_good(score, top) for _, score in further), strict=True)
+        trials, runs = zip(*made[label], strict=True)
+        edge = tuple(name for name, costs in lost if costs)
+        found.choices[label] = Choice(trials, (*final, *further), _spent(runs, planner.store), edge)
     return found
 
 

@@ -83,6 +83,7 @@ def _halved(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
     return (
         f"Every method has the same trials: {', then '.join(rounds)}, the suite's own settings always among them. "
         f"Points of Sobol's sequence over {' and '.join([*ranges, 'the space of the method'])}. "
+        "Where the best lies at an edge of its space, it is tried once more with that setting elsewhere. "
         "The best on the validation pairs runs; its gain is measured on the seeds and pairs that chose it.",
         f"Trials have {100 * tuning['rate']:g} % noise, and at the last budget seeds {seeds}; validation pairs have "
         f"{'captions with the same noise' if tuning.get('by') == 'noisy_validation' else 'clean captions'}. "

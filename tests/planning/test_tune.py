@@ -122,6 +122,38 @@ def test_a_setting_at_an_edge_asks_for_a_trial_elsewhere(done: Path, monkeypatch
     assert tried > 0
 
 
+def test_a_further_trial_is_chosen_if_it_is_better(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, suite = linked(done, tmp_path), load_suite(done / "tuned.yaml")
+    before = known(suite, store)
+    monkeypatch.setattr(trial_settings, "EDGE", 0.3)
+    result = CliRunner().invoke(app, ["run", str(done / "tuned.yaml"), "--results", str(store.root)])
+    assert result.exit_code == 0, result.output
+    label, further = next(
+        (label, own)
+        for label, choice in known(suite, store).items()
+        if (own := [trial for trial in choice.trials if trial.rung == 2])
+    )
+    changes, runs = further[0].changes, {trial.run for trial in further if trial.changes == further[0].changes}
+    measured = tune._score
+    for score, best in ((1.0, changes), (0.0, before[label].best[0])):
+        monkeypatch.setattr(
+            tune, "_score", lambda one, *more, score=score: score if one.id in runs else min(0.9, measured(one, *more))
+        )
+        choice = known(suite, store)[label]
+        assert choice.best[0] == best
+        assert bool(choice.edge) == (score == 0.0)
+    assert choice.to_json()["points"] == 4 + len({str(trial.changes) for trial in further})
+
+
+def test_the_end_beyond_which_a_method_does_not_exist_is_no_edge() -> None:
+    suite = load_suite("features_regimes").narrowed(["sogclr"])
+    (entry,) = [entry for entry in suite.methods if entry.label == "sogclr"]
+    finals = [({}, 0.1), ({"lr": 2e-3, "temperature": 0.05, "gamma": 0.99}, 0.5)]
+    assert trial_settings.edges(suite, entry, finals) == {}
+    low = [({}, 0.1), ({"lr": 2e-3, "temperature": 0.05, "gamma": 0.11}, 0.5)]
+    assert list(trial_settings.edges(suite, entry, low)) == ["gamma"]
+
+
 def test_a_rung_that_was_interrupted_goes_on_where_it_was(done: Path, tmp_path: Path) -> None:
     store, suite = linked(done, tmp_path), load_suite(done / "tuned.yaml")
     whole = known(suite, store)["clip"]
