@@ -309,7 +309,7 @@ FORGED = [
 
 
 def test_a_folder_without_a_bundle_is_not_called_consistent(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["board", "check", "check", str(tmp_path)])
+    result = CliRunner().invoke(app, ["board", "check", str(tmp_path)])
     assert isinstance(result.exception, UserError)
     assert str(result.exception) == f"{tmp_path}: holds no bundle; `bench board submit` writes them"
 
