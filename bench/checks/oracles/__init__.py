@@ -30,6 +30,14 @@ NAMES: dict[str, dict[str, str]] = {
     "gradient_ascent": {"NC_ratio": "forget", "label_smoothing": "smoothing"},
     "ncu": {"NC_ratio": "forget"},
     "nuclr": {"zeta0": "zeta_init", "eta_I_ratio": "image_ratio", "max_epoch": "epochs"},
+    "otter": {
+        "ot": "transport",
+        "sinkhorn_lambda": "regularisation",
+        "sinkhorn_iter": "iterations",
+        "vv_coef": "image_weight",
+        "tt_coef": "text_weight",
+        "remove_diag": "remove_own",
+    },
     "pcmepp": {"smoothness_alpha": "alpha", "vib_beta": "beta", "label_smoothing": "smoothing"},
     "prolip": {
         "vib_beta": "vib",

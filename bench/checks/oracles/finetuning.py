@@ -1,17 +1,21 @@
-"""SuperCLIP and m2-Mix against official code.
+"""SuperCLIP, m2-Mix and OTTER against official code.
 
 official: github.com/hustvl/SuperCLIP@fb59c6d superclip/open_clip/loss.py (SuperClipLoss), transformer.py (MixClsHead)
 official: github.com/changdaeoh/multimodal-mixup@f8e05fc main.py (sph_inter), loss.py (clip_loss2), README.md
+official: github.com/facebookresearch/OTTER@605d317 models/model.py (DistillationModel), model_util.py, ema.py
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case
+from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from methods.m2mix import M2mix
+from methods.otter import Otter
 from methods.protocol import Batch, Clock, Tensors
 from methods.superclip import Superclip
 
@@ -62,3 +66,30 @@ def _m2mix(entry: Entry, name: str, expected: Entry) -> Comparisons:
     yield Comparison("weight", observed["mix_weight"], entry["weight"] / (1 + stage))
     given = {**observed, "image_share": lab.exact_tensor(entry["lam"])}
     yield from lab.compared(method, z, expected, given)
+
+
+@case("otter", "otter/cases/*/out/*")
+def _otter(entry: Entry, name: str, expected: Entry) -> Comparisons:
+    temperature, distill = (math.exp(-entry[f"rho_{name}"]) for name in ("contrastive", "distill"))
+    method = lab.made(Otter, entry, temperature=temperature, distill_temperature=distill)
+    z = {**_pair(name), **lab.leaves({f"side_{key}": entry[f"teacher_{key}"] for key in ("image", "text")})}
+    observed = lab.observed(method, z)
+    for key in ("image", "text"):
+        yield Comparison(f"targets of {key}s", observed[f"{key}_targets"], expected[f"target_{key}"], atol=1e-20)
+    loss = lab.sum_of_tiles(method, z, observed)
+    yield from lab.graded(method, loss, z, expected)
+    rho = {"rho_contrastive": method.scale.rho, "rho_distill": method.distill_scale.rho}
+    yield from lab.gradients(loss, rho, expected)
+
+
+@case("otter", "otter/ema/shadow_after_update")
+def _otter_teacher(expected: list[list[float]]) -> Comparisons:
+    """Update k comes before step k; the first finds the teacher's own weights, ours is after the step before."""
+    given = values()["otter"]["ema"]
+    student, method = lab.exact_tensor(given["student"]), lab.build(Otter, decay=given["decay"])
+    teacher = student[0]
+    yield Comparison("teacher at the start", teacher, expected[0])
+    for step in range(len(student) - 1):
+        teacher = torch.lerp(student[step + 1], teacher, method.side_decay(lab.clock(step)))
+        yield Comparison(f"teacher after step {step}", teacher, expected[step + 1])
+    yield Comparison("decay far into the run", method.side_decay(lab.clock(10**6)), given["decay"])
