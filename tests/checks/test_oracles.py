@@ -50,6 +50,7 @@ GIVEN = (
     r"m2mix/cases/\d+/(lam|weight|temperature|mix_temperature|m_tau|epoch)",
     r"otter/cases/\d+/(alpha|sinkhorn_\w+|\w+_coef|teacher_scale|rho_\w+|teacher_(image|text)/\d+)",
     r"otter/ema/(decay|student/\d+)",
+    r"pau/cases/\d+/(tau|\w+_weight|rho|\w+_prototypes/\d+)",
     r"superclip/traces/\d+/(temperature|vocabulary|width|length|head/.*|steps/\d+/(tokens|pooled)/.*)",
     r"cream/(cases|traces)/\d+/(temperature|filter|labels|warm|hard_from|noisy_from)",
     r"cream/split/row_loss",

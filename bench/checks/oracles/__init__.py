@@ -38,6 +38,7 @@ NAMES: dict[str, dict[str, str]] = {
         "tt_coef": "text_weight",
         "remove_diag": "remove_own",
     },
+    "pau": {"tau": "certainty_temperature"},
     "pcmepp": {"smoothness_alpha": "alpha", "vib_beta": "beta", "label_smoothing": "smoothing"},
     "prolip": {
         "vib_beta": "vib",

@@ -1,8 +1,9 @@
-"""SuperCLIP, m2-Mix and OTTER against official code.
+"""SuperCLIP, m2-Mix, OTTER and PAU against official code.
 
 official: github.com/hustvl/SuperCLIP@fb59c6d superclip/open_clip/loss.py (SuperClipLoss), transformer.py (MixClsHead)
 official: github.com/changdaeoh/multimodal-mixup@f8e05fc main.py (sph_inter), loss.py (clip_loss2), README.md
 official: github.com/facebookresearch/OTTER@605d317 models/model.py (DistillationModel), model_util.py, ema.py
+official: github.com/leolee99/PAU@1604ccc Image-Text-Retrieval/modules/criterions.py (TotalLoss), modules/model.py
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from bench.checks import lab
 from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
 from methods.m2mix import M2mix
 from methods.otter import Otter
+from methods.pau import Pau
 from methods.protocol import Batch, Clock, Tensors
 from methods.superclip import Superclip
 
@@ -93,3 +95,34 @@ def _otter_teacher(expected: list[list[float]]) -> Comparisons:
         teacher = torch.lerp(student[step + 1], teacher, method.side_decay(lab.clock(step)))
         yield Comparison(f"teacher after step {step}", teacher, expected[step + 1])
     yield Comparison("decay far into the run", method.side_decay(lab.clock(10**6)), given["decay"])
+
+
+@case("pau", "pau/cases/*/out/*")
+def _pau(entry: Entry, name: str, expected: Entry) -> Comparisons:
+    z, count = _pair(name), len(entry["image_prototypes"])
+    total = len(z["image"])
+    temperature = math.exp(-entry["rho"])
+    method = lab.build(
+        Pau,
+        dim=z["image"].shape[1],
+        prototypes=count,
+        certainty_temperature=entry["tau"],
+        uncertainty_weight=entry["uncertainty_weight"],
+        variance_weight=entry["variance_weight"],
+        least_mean=None,
+        temperature=temperature,
+    )
+    own = {key: method.get_parameter(key) for key in ("image_prototypes", "text_prototypes")}
+    for key, prototypes in own.items():
+        prototypes.data.copy_(lab.exact_tensor(entry[key]))
+    observed = lab.observed(method, z)
+    mean = observed["mean_other"] * (total - 1) / total  # they divide by B
+    yield Comparison("mean logit", mean / temperature, expected["mean_off_diagonal_logit"])
+    for certainties in method.diagnostics(z, observed):
+        for key, found in certainties.series.items():
+            yield Comparison(f"certainty of {key}", found, expected[f"{key.removesuffix('s')}_certainty"])
+    terms = method.loss(z, observed, slice(0, total))
+    for ours, theirs in (("contrastive", "sim_loss"), ("uncertainty", "uct_loss"), ("variance", "var_loss")):
+        yield Comparison(ours, terms[ours], expected["parts"][theirs])
+    yield from lab.graded(method, lab.sum_of_tiles(method, z, observed, cuts=(3,)), z, expected)
+    yield from lab.gradients(sum(terms.values()), own, expected)
