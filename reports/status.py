@@ -26,7 +26,7 @@ def _line(run: RunResult) -> tuple[str, ...]:
     error = run.status.get("error")
     said = describe_error(error) if error else run.status.get("stage", "") if state == "running" else ""
     if state == "trained":
-        said = f"{run.unmeasured} evaluations of this suite are not stored; bench run makes them"
+        said = f"{run.unmeasured} evaluations of this suite are not stored; bench run computes them"
     elif run.costs_lost:
         said = "its costs are lost: its ledger was damaged"
     return (run.method, run.noise, str(run.seed), state, f"{step}/{run.steps}", run.run[:SHORT], said)

@@ -34,7 +34,7 @@ class BundleCheck:
     runs: int = 0
     shared: int = 0  #: runs that an earlier bundle has with the same records
     scores: int = 0
-    recomputed: int = 0  #: of `scores`, computed again from the outcomes of single examples
+    recomputed: int = 0  #: of `scores`, computed again from the per-example results
     noisy: int = 0  #: finished runs on noise
     drawn: int = 0  #: of `noisy`, whose noise was drawn again
     done: int = 0  #: finished runs
@@ -48,7 +48,7 @@ class BundleCheck:
         last = f"{len(self.problems)} problems" if self.problems else "consistent; consistent is not proven"
         return [
             f"{self.path}: {self.runs} runs, {self.shared} of them in other bundles as well",
-            f"  scores: {self.recomputed} of {self.scores} computed again from outcomes of single examples",
+            f"  scores: {self.recomputed} of {self.scores} computed again from per-example results",
             f"  noise: {self.drawn} of {self.noisy} runs drawn again",
             f"  steps and passes: {self.counted} of {self.done} runs counted again",
             "  stated by the author: seconds, memory, hardware, intervals over examples, and what was not done again",

@@ -1,4 +1,4 @@
-"""Numbers computed again from the outcomes of single examples, and records that are refused because they differ.
+"""Numbers computed again from the per-example results, and records that are refused because they differ.
 
 Outcomes are read within what their records' numbers of examples allow, before anything is unpacked.
 """
@@ -161,7 +161,7 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
         if known is None and name in _STATED | _STATED_OF.get(family, frozenset()):
             continue
         if known is None:
-            raise Refused(f"score: {where} does not follow from its outcomes of single examples")
+            raise Refused(f"score: {where} does not follow from its per-example results")
         if not abs(known[0] - one.value) <= tolerance(one.metric):
             raise Refused(f"score: {where} is {one.value:.6g}, and its outcomes give {known[0]:.6g}")
         if one.n != known[1]:

@@ -118,7 +118,7 @@ def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) ->
     }
     lacking = [label for label, run in runs.items() if run is None]
     if lacking:
-        raise UserError(f"{', '.join(lacking)}: no finished run under {block}; bench run {results.suite} makes it")
+        raise UserError(f"{', '.join(lacking)}: no finished run under {block}; bench run {results.suite} executes it")
     return [run for run in runs.values() if run is not None]
 
 

@@ -43,7 +43,7 @@ def run(
     """Train and evaluate what is missing of a suite, then write its report.
 
     Runs already stored are not run again; an interrupted run goes on where it stopped. Under torchrun, also over
-    several machines, all ranks make each run together: torchrun --nnodes 2 ... --nproc-per-node 8 -m bench run SUITE.
+    several machines, all ranks execute each run together: torchrun --nnodes 2 --nproc-per-node 8 -m bench run SUITE.
     Exit codes: 0 all done or handed to SLURM, 1 a run failed, 2 bad input or a full disk, 75 interrupted or busy
     elsewhere (the same command resumes), 130 ended at once by Ctrl-C, before the runs or by the second one.
     """
@@ -78,12 +78,12 @@ def worker(
     processes: options.Processes = None,
     track: options.Track = None,
 ) -> None:
-    """Make the runs that `bench run SUITE --plan-only` queued, beside any number of other workers, until none is left.
+    """Execute the runs that `bench run SUITE --plan-only` queued, beside other workers, until none is left.
 
-    A run is made by one worker. A worker waits for the runs that others hold and takes over those of a worker that
+    A run is executed by one worker. A worker waits for the runs that others hold and takes over those of a worker that
     died: at once on the same machine, after ten minutes without a sign of life from another one. A run that failed is
     not tried again until its suite is queued anew. `bench report SUITE` then writes the report.
-    Exit codes: 0 all are done, whoever made them, 1 a run failed, 2 bad input or a full disk, 75 stopped on request
+    Exit codes: 0 all are done, whoever executed them, 1 a run failed, 2 bad input or a full disk, 75 stopped on request
     (the same command goes on), 130 ended at once by Ctrl-C.
     """
 
@@ -103,11 +103,13 @@ def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], other
     Raises UserError if `others` are given.
     """
     if others:
-        raise UserError("--plan-only: goes with --only, --seeds and --set; tell `bench worker` how to make runs")
+        raise UserError(
+            "--plan-only: goes with --only, --seeds and --set; `bench worker` takes the options of execution"
+        )
     from bench.launch.worker import queue
 
     runs = queue(suite, results, only, seeds)
-    echo(f"queued: {runs} runs of {suite.name}; make them with: {shlex.join(['bench', 'worker', str(results)])}")
+    echo(f"queued: {runs} runs of {suite.name}; execute them with: {shlex.join(['bench', 'worker', str(results)])}")
     return 0
 
 

@@ -108,7 +108,7 @@ def verify(
     """Look at everything that is stored, to the last byte: what is damaged, a line each, with the remedy.
 
     Weights and records are compared with their stored hashes. With --fix, what is damaged is renamed to NAME.damaged-1,
-    so that `bench run` makes again what it can. Exit code 1 if problems remain.
+    so that `bench run` recomputes what it can. Exit code 1 if problems remain.
     """
     from bench.store import Damaged
     from bench.store.verify import examine

@@ -78,7 +78,7 @@ class _End(NamedTuple):
 
 
 class Ranks:
-    """The ranks that make runs together, as one of them sees them."""
+    """The ranks that execute runs together, as one of them sees them."""
 
     def __init__(
         self,
@@ -180,4 +180,4 @@ class Ranks:
         return [self._store.get(keys[rank]) for rank in there]
 
 
-ALONE = Ranks()  #: a process that makes its runs alone
+ALONE = Ranks()  #: a process that executes its runs alone

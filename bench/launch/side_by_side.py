@@ -103,7 +103,7 @@ class _Team:
         self._folder: TemporaryDirectory[str] | None = None
 
     def begin(self, one: Planned, number: int, total: int) -> None:
-        """Have the processes make a run; start new ones first if one of them is gone."""
+        """Have the processes execute a run; start new ones first if one of them is gone."""
         if not self._processes or not all(process.is_alive() for process in self._processes):
             self.close(patience=0)
             self._start()

@@ -1,4 +1,4 @@
-"""What a SLURM job does: it makes its runs, and asks to be queued again where they can go on.
+"""What a SLURM job does: it executes its runs, and asks to be queued again where they can go on.
 
 A job does what the same command does on one machine: it claims a run, goes on from its checkpoint, and publishes. Two
 minutes before its time is up, SLURM sends SIGUSR2 to all tasks: the job then stops at a checkpoint and asks to be

@@ -50,7 +50,7 @@ class Estimate:
     evaluate_hours: float | None  #: of one device; None if no run of these towers was evaluated in this store
     where: str  #: what the whole is made on: "8 A100", "this machine"
     source: str  #: where the hours come from
-    devices: int = 1  #: that make a run together
+    devices: int = 1  #: that execute a run together
     evaluation: Evaluation | None = None
 
     @property

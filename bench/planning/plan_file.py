@@ -207,7 +207,7 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
 
 
 def _external(keep: KeepSettings) -> dict[str, str]:
-    """The weights from elsewhere that score a row's pairs: name of the file, and sha256, "" for a tag of open_clip."""
+    """The external weights that score a row's pairs: name of the file, and sha256, "" for a tag of open_clip."""
     place = in_data_folder(keep.weights or "")
     known = hashing.weights(place)
     return {"name": place.rpartition("/")[2], "hash": "" if known == place or not isinstance(known, str) else known}

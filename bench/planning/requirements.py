@@ -53,7 +53,7 @@ def _without_ids(suite: Suite) -> list[Missing]:
 
 
 def _check_scorers(suite: Suite) -> None:
-    """Raise UserError if weights from elsewhere, which are here, cannot score the pairs. Each is built once."""
+    """Raise UserError if external weights that are here cannot score the pairs. Each is built once."""
     checked: set[str] = set()
     for run in suite.cells():
         if run.scorer is None or not os.path.isfile(run.scorer.weights):

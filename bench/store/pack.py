@@ -1,11 +1,11 @@
 """`bench store pack`: the finished runs of a suite as one archive without weights, which `bench store import` reads.
 
 An archive holds what reports read: plan, settings, states, records, ledgers, environments and diagnostics. Left out are
-weights, checkpoints, metrics of steps, noise manifests, outcomes of single examples, and the hashes of files, which do
+weights, checkpoints, metrics of steps, noise manifests, per-example results, and the hashes of files, which do
 not compress: one sum over all stands for them. The same runs give the same bytes: members of a kind stand together and
 carry no times, owners or rights.
 
-A bundle, which `bench board submit` writes, also has the outcomes of single examples, so that scores can be computed
+A bundle, which `bench board submit` writes, also has the per-example results, so that scores can be computed
 again, the losses of the steps, and the hashes.
 """
 

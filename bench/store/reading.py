@@ -26,7 +26,7 @@ from bench.store.content import complaint
 if TYPE_CHECKING:
     import numpy as np
 
-REMEDY = "`bench run` moves it aside and makes again what it can"  #: what helps for a file of a run
+REMEDY = "`bench run` moves it aside and recomputes what it can"  #: what helps for a file of a run
 ASIDE = re.compile(r"\.damaged-\d+$")  #: the end of a name that `set_aside` gave
 SMALL = 8 << 20  #: bytes of a JSON file; parsed, `[[],[],...` takes thirty times as much memory
 PLAN = 64 << 20  #: bytes of a plan.json: about 2 KiB for every run

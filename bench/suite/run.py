@@ -203,7 +203,7 @@ GONE = (
 
 @dataclass(frozen=True)
 class Scorer:
-    """Weights from elsewhere that score a run's pairs, and how they are read. Its training is charged to no run."""
+    """External weights that score a run's pairs, and how they are read. Its training is charged to no run."""
 
     weights: str  #: a file, or "open_clip:MODEL/TAG"
     run: Run  #: settings with the towers that the weights fit, and the size of the images that these see

@@ -1,4 +1,4 @@
-"""Weights from elsewhere that score the pairs of a run: what a suite names, as a model that can be built."""
+"""External weights that score the pairs of a run: what a suite names, as a model that can be built."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _of_run(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple
     known = (settings.get("address") or {}).get("pairs")
     if known != inputs.pairs.content_hash:
         name = scorer.run.data.name
-        fix = f"its vocabulary cannot be made again; put back the data of {name}, or name other weights"
+        fix = f"its vocabulary cannot be rebuilt; put back the data of {name}, or name other weights"
         raise UserError(f"{path}: was trained on other pairs than those of {name} here: {fix}")
     if scorer.run.towers.stored and InputsReader().for_model(_untreated(run)).pairs.content_hash != known:
         raise UserError(f"{path}: reads other stored features than data.features has; name weights of a run on these")

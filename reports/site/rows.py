@@ -27,7 +27,7 @@ STATED, RECOMPUTED = "stated by the author", "recomputed"  #: what a score rests
 class Computed(Protocol):
     """What our own code computed of a bundle (`bench.board.bundle.BundleCheck`). All else is stated by its author."""
 
-    numbers: set[tuple[str, str, str]]  #: (data set, task, metric) whose values follow from outcomes of single examples
+    numbers: set[tuple[str, str, str]]  #: (data set, task, metric) whose values follow from per-example results
     fidelity: dict[str, str]  #: label -> how its method was checked, where it is one of ours
 
 

@@ -158,7 +158,7 @@ def test_shares_nest_and_are_renumbered(toy, data_folder):
     assert sorted(parts[0].order(0, 0).tolist()) == list(range(15))
     again = indexed(repacked(toy, data_folder / "again"), share=0.25)
     assert again.content_hash == parts[0].content_hash
-    with pytest.raises(UserError, match=r"data\.share: 0\.001 of 60 pairs is none"):
+    with pytest.raises(UserError, match=r"data\.share=0\.001 selects 0 of 60 pairs"):
         training(DataSettings(name="toy", share=0.001))
 
 

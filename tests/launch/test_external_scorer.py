@@ -236,7 +236,7 @@ def test_another_vocabulary_is_refused(weights: Path, tmp_path: Path) -> None:
     settings["address"]["pairs"] = "0" * 64
     path.write_text(json.dumps(settings))
     said = refused(suite_in(tmp_path, weights, *SMALL))
-    assert "was trained on other pairs than those of emoji here: its vocabulary cannot be made again" in said
+    assert "was trained on other pairs than those of emoji here: its vocabulary cannot be rebuilt" in said
 
 
 def test_weights_that_changed_after_the_plan_are_refused(weights: Path, tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_a_stop_request_to_one_rank_stops_all_and_they_go_on_from_one_folder(
 def test_what_rank_0_refuses_ends_all(start_ranks: Callable[..., list[Any]], tmp_path: Path) -> None:
     both = start_ranks(written(tmp_path, 64, "clip"), [tmp_path / "out"] * 2, "--processes", "2")
     assert [one.finish()[0] for one in both] == [2, 2]
-    assert "torchrun says how many ranks make a run" in both[0].output
+    assert "torchrun says how many ranks execute a run" in both[0].output
     assert both[1].output == ""
 
 

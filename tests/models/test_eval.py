@@ -1,4 +1,4 @@
-"""`bench eval` on the weights of real tiny runs and on files from elsewhere."""
+"""`bench eval` on the weights of real tiny runs and on external files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan from elsewhere whose parts do not fit is refused in one line that names the file and the field."""
+"""An external plan whose parts do not fit is refused in one line that names the file and the field."""
 
 from __future__ import annotations
 

@@ -371,7 +371,7 @@ def test_a_damaged_job_costs_its_own_run_alone(store: Path, monkeypatch: pytest.
 def test_the_error_is_one_line_and_travels_between_processes() -> None:
     error = Damaged("/a\x1b[2J/b", "is\nodd")
     again = pickle.loads(pickle.dumps(error))
-    assert str(again) == str(error) == "/a?[2J/b: is?odd; `bench run` moves it aside and makes again what it can"
+    assert str(again) == str(error) == "/a?[2J/b: is?odd; `bench run` moves it aside and recomputes what it can"
     assert isinstance(again, UserError)
 
 

@@ -58,7 +58,7 @@ class FeaturePairs:
         #: [n] rows of the whole set, rising, if there is a share
         self.chosen: Ints | None = smallest(self._keys, share) if share < 1 else None
         if self.chosen is not None and not len(self.chosen):
-            raise UserError(f"data.share: {share:g} of {self.about.rows} pairs is none")
+            raise UserError(f"data.share={share:g} selects 0 of {self.about.rows} pairs")
 
     def __len__(self) -> int:
         return self.about.rows if self.chosen is None else len(self.chosen)

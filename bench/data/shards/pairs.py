@@ -44,7 +44,7 @@ class ShardPairs:
         if settings.share < 1:
             index = replace(index, table=index.table.take(pa.array(smallest(index.keys, settings.share))))
         if not len(index.table):
-            raise UserError(f"data.share: {settings.share:g} of {index.about.rows} pairs is none")
+            raise UserError(f"data.share={settings.share:g} selects 0 of {index.about.rows} pairs")
         self._keys, self._captions = index.keys, index.captions
         self._digests, self._hashes = index.hashes("digest"), index.hashes("hash")
         self._offsets, self._sizes, self._shards = map(index.ints, ("offset", "size", "shard"))

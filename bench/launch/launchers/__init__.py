@@ -33,14 +33,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Launcher:
-    """One way to make runs."""
+    """One way to execute runs."""
 
     name: str  #: the word of `--launcher NAME`
     about: str  #: one line for the documentation
     #: (suite, store, request) -> a function that makes planned runs. It is called before anything is planned or timed,
     #: and raises UserError if this machine cannot do what the request asks.
     prepare: Callable[[Suite, Store, Request], Launch]
-    #: (suite, `--gpus`) -> the GPUs that make a run together, as far as they are said; 0: those of this machine, if any
+    #: (suite, `--gpus`) -> the GPUs that execute a run together, as far as they are said; 0: this machine's, if any
     gpus: Callable[[Suite, int | None], int] = lambda _, given: given or 0
 
 

@@ -68,7 +68,7 @@ def _all_ranks(request: Request) -> int | None:
     if ranks().world == 1:
         raise UserError(f"WORLD_SIZE: {here.world}: only `bench run` and `bench worker` run on several ranks; unset it")
     if request.gpus or request.processes or (request.jobs or 1) > 1:
-        raise UserError("--gpus, --processes, --jobs: torchrun says how many ranks make a run, one run at a time")
+        raise UserError("--gpus, --processes, --jobs: torchrun says how many ranks execute a run, one run at a time")
     return here.world
 
 
