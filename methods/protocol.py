@@ -52,7 +52,8 @@ class Linear:
 
     low: float
     high: float
-    limit: str = ""  #: "low" or "high", the end beyond which the method does not exist, so that no range is wider
+    #: "low" or "high", the end beyond which the method does not exist, so that no range is wider
+    limit: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return f"{self.low:g} to {self.high:g}"

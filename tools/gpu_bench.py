@@ -382,11 +382,19 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
     when = lab.clock(1, small.phases()[-1].name)
     shapes = small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views))
     method: Any = kind(kind.Config(), Facts(rows=4 * batch, batch=batch, dim=LOSS_WIDTH, seed=0))
+    wide = lab.TinyTowers()
+    wide.dim = LOSS_WIDTH
+    side_towers.hold_reference(method, wide, None)
+    method.prepare(wide)
     method.to(device)
     shared = torch.randn(batch, LOSS_WIDTH, device=device)
     leaves = {}
     for key, like in shapes.items():
+        if not like.is_floating_point():  # tokens
+            leaves[key] = like.repeat(-(-batch // len(like)), 1)[:batch].to(device)
+            continue
         x = shared + torch.randn(batch, LOSS_WIDTH, device=device)
+        x = x if like.shape[1] == towers.dim else x[:, : like.shape[1]]  # features of another width
         value = x / 10 - 5 if "logvar" in key else F.normalize(x, dim=1)
         leaves[key] = value.detach().requires_grad_(like.requires_grad)
     ids, everyone = torch.arange(batch, device=device), slice(0, batch)

@@ -15,8 +15,9 @@ METHODS = [name for name in registry.names() if not registry.source(name).plugin
 
 
 def embeddings(z):
-    """Encoded rows apart from log-variances and from rows that were not encoded a second time."""
-    kept = {name: x for name, x in z.items() if "logvar" not in name and x.is_floating_point()}
+    """Encoded rows apart from log-variances, SuperCLIP's images before the projection, and rows not encoded again."""
+    others = ("logvar", "pooled")
+    kept = {name: x for name, x in z.items() if x.is_floating_point() and not any(one in name for one in others)}
     rows = {name: x[(x != 0).any(1)] for name, x in kept.items()}
     return {name: x for name, x in rows.items() if len(x) or not name.startswith("masked_")}
 

@@ -69,7 +69,7 @@ def root(source: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pack(SUITE, source, folder / SUITE / ARCHIVE)
     (folder / SUITE / "README.md").write_text("notes")
     (folder / "no comparison").mkdir()
-    result = CliRunner().invoke(app, ["board", "check", "reference", str(folder)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["board", "reference", str(folder)], catch_exceptions=False)
     assert result.exit_code == 0
     return folder
 
@@ -100,7 +100,7 @@ def test_pages_and_tables_are_those_of_the_source(source: Store, root: Path, tmp
         name: hashlib.sha256(content).hexdigest() for name, content in shown.items() if name != PAGE
     }
     result = CliRunner().invoke(
-        app, ["board", "check", "reference", str(root), "--out", str(tmp_path)], catch_exceptions=False
+        app, ["board", "reference", str(root), "--out", str(tmp_path)], catch_exceptions=False
     )
     assert result.stdout.split() == [str(tmp_path / name) for name in (f"{SUITE}/{PAGE}", CLAIMS, AGREEMENT, INDEX)]
     assert contents(tmp_path / SUITE) == {**shown, SUMS: sums.encode()}
@@ -129,7 +129,7 @@ def test_a_damaged_archive_is_one_line_and_nothing_is_written(root: Path, tmp_pa
     content = (copy / SUITE / ARCHIVE).read_bytes()
     (copy / SUITE / ARCHIVE).write_bytes(content[: len(content) // 2])
     before = contents(copy)
-    result = CliRunner().invoke(app, ["board", "check", "reference", str(copy)])
+    result = CliRunner().invoke(app, ["board", "reference", str(copy)])
     assert isinstance(result.exception, UserError)
     assert "runs.tar.xz: cannot be unpacked as a tar archive" in str(result.exception)
     assert contents(copy) == before
