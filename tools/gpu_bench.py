@@ -37,6 +37,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import torch.nn.functional as F
 import yaml
@@ -48,7 +49,6 @@ import bench.machine.torchvision_fix  # noqa: F401  before open_clip
 from bench.adapters import registry
 from bench.catalogue import architectures
 from bench.checks import lab
-from bench.console.text import columns
 from bench.data.pack.packing import pack
 from bench.data.pack.writing import Options
 from bench.data.shards import indexing
@@ -374,28 +374,26 @@ def losses(scale: Scale, device: torch.device, _: float) -> list[Row]:
 
 def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]:
     """One `observe`, and draw, loss and backward of every tile, as the training loop does it."""
-    kind, towers = registry.find(name), lab.TinyTowers()
-    small: Any = kind(kind.Config(), Facts(rows=32, batch=16, dim=16, seed=0))
-    side_towers.hold_reference(small, towers, None)
-    small.prepare(towers)
-    side_towers.hold_average(small, towers)
+    kind = registry.find(name)
+
+    def ready(rows: int, batch: int, dim: int) -> tuple[Any, lab.TinyTowers]:
+        method, towers = kind(kind.Config(), Facts(rows=rows, batch=batch, dim=dim, seed=0)), lab.TinyTowers()
+        towers.dim = dim
+        side_towers.hold_reference(method, towers, None)
+        method.prepare(towers)
+        side_towers.hold_average(method, towers)
+        return method, towers
+
+    (small, towers), (method, _) = ready(32, 16, 16), ready(4 * batch, batch, LOSS_WIDTH)
     when = lab.clock(1, small.phases()[-1].name)
-    shapes = small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views))
-    method: Any = kind(kind.Config(), Facts(rows=4 * batch, batch=batch, dim=LOSS_WIDTH, seed=0))
-    wide = lab.TinyTowers()
-    wide.dim = LOSS_WIDTH
-    side_towers.hold_reference(method, wide, None)
-    method.prepare(wide)
     method.to(device)
-    shared = torch.randn(batch, LOSS_WIDTH, device=device)
-    leaves = {}
-    for key, like in shapes.items():
+    shared, leaves = torch.randn(batch, LOSS_WIDTH, device=device), {}
+    for key, like in small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views)).items():
+        width = LOSS_WIDTH if like.shape[1] == towers.dim else like.shape[1]
+        x = (shared + torch.randn(batch, LOSS_WIDTH, device=device))[:, :width]
         if not like.is_floating_point():  # tokens
-            leaves[key] = like.repeat(-(-batch // len(like)), 1)[:batch].to(device)
-            continue
-        x = shared + torch.randn(batch, LOSS_WIDTH, device=device)
-        x = x if like.shape[1] == towers.dim else x[:, : like.shape[1]]  # features of another width
-        value = x / 10 - 5 if "logvar" in key else F.normalize(x, dim=1)
+            x = like.repeat(-(-batch // len(like)), 1)[:batch].to(device)
+        value = x / 10 - 5 if "logvar" in key else F.normalize(x, dim=1) if like.is_floating_point() else x
         leaves[key] = value.detach().requires_grad_(like.requires_grad)
     ids, everyone = torch.arange(batch, device=device), slice(0, batch)
 
@@ -418,13 +416,6 @@ PARTS: dict[str, Callable[[Scale, torch.device, float], list[Row]]] = {
 }
 
 
-def shown(title: str, rows: list[Row]) -> None:
-    """Print a table."""
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    texts = [[f"{x:.4g}" if isinstance(x, float) else str(x) for x in map(row.get, names, [""] * 99)] for row in rows]
-    print(f"\n{title}", *columns([names, *texts]), sep="\n  ", flush=True)
-
-
 def measured(scale: Scale, device: torch.device, parts: Sequence[str], path: Path) -> dict[str, Any]:
     """Measure parts and print their tables; each is written to `path` as soon as it is there. Return what it has."""
     told, rate = environment(device), matmul_rate(scale, device)
@@ -432,7 +423,8 @@ def measured(scale: Scale, device: torch.device, parts: Sequence[str], path: Pat
     found = {key: told[key] for key in ("hardware", "packages", "commit")} | {"matmul_flops": rate}
     for name in parts:
         found[name] = PARTS[name](scale, device, rate)
-        shown(f"{name}, {scale.precision}", found[name])
+        table = pd.DataFrame(found[name]).to_string(index=False, na_rep="", float_format="{:.4g}".format)
+        print(f"\n{name}, {scale.precision}", table, sep="\n", flush=True)
         files.write_json(path, found)
     return found
 

@@ -99,9 +99,7 @@ def test_pages_and_tables_are_those_of_the_source(source: Store, root: Path, tmp
     assert dict(line.split("  ")[::-1] for line in sums.splitlines()) == {
         name: hashlib.sha256(content).hexdigest() for name, content in shown.items() if name != PAGE
     }
-    result = CliRunner().invoke(
-        app, ["board", "reference", str(root), "--out", str(tmp_path)], catch_exceptions=False
-    )
+    result = CliRunner().invoke(app, ["board", "reference", str(root), "--out", str(tmp_path)], catch_exceptions=False)
     assert result.stdout.split() == [str(tmp_path / name) for name in (f"{SUITE}/{PAGE}", CLAIMS, AGREEMENT, INDEX)]
     assert contents(tmp_path / SUITE) == {**shown, SUMS: sums.encode()}
 
