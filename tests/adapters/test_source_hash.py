@@ -243,7 +243,7 @@ def executed(name: str, folder: Path) -> set[CodeType]:
             method.loss(z, drawn, slice(0, len(z["image"])))
             if number % 5 == 0:
                 one = subject.instance(variant.config)
-                one.method.diagnostics(z, observed)
+                method.diagnostics(z, observed)
                 with torch.no_grad():
                     images = one.method.image_features(one.towers, one.rows().images)
                     one.method.confidence(images, one.method.text_features(one.towers, one.rows().tokens))
@@ -302,7 +302,7 @@ def test_a_class_of_base_that_sets_a_default_anew_changes_those_that_inherit_it(
     before = hashes(copied)
     with_default(copied / "base.py", "later_flag = ('tokens',)\n", "class WholeBatch(Adapter):")
     after = hashes(copied)
-    assert {name for name in NAMES if after[name] != before[name]} == {"gsc", "ncu", "ncu_ablation"}
+    assert {name for name in NAMES if after[name] != before[name]} == {"gsc", "ncu", "ncu_ablation", "otter"}
 
 
 @pytest.mark.parametrize("name", sorted(reach.METADATA))
