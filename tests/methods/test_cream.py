@@ -145,6 +145,17 @@ def test_noisy_rows_are_negatives_alone_before_their_time(lab, z):
     lab.assert_close(lab.sum_of_tiles(method, z, hard), part)
 
 
+def test_noisy_rows_are_used_from_the_very_step_on(lab, z):
+    border = Clock(step=444, phase="train", progress=0.444, epoch=4)
+    assert bool(observe(fitted(lab, 5), z, border)["used"].all())
+
+
+def test_one_row_in_a_hundred_is_noisy_where_no_probability_says_so(lab, monkeypatch):
+    probability = torch.linspace(0.6, 1, 250)
+    monkeypatch.setattr("methods.cream.posteriors", lambda *_: probability)
+    assert int((~lab.build(Cream).division(torch.zeros(250))[1]).sum()) == 3
+
+
 def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z):
     method = fitted(lab, 16)
     loss = lab.objective(method, z, when=EARLY)

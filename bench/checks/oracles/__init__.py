@@ -24,6 +24,7 @@ Entry = dict[str, Any]  #: an entry of `values`
 #: names of hyper-parameters in the values, where they are not ours
 NAMES: dict[str, dict[str, str]] = {
     "bayes": {"a_plus": "a_positive", "a_minus": "a_negative", "iters": "sweeps"},
+    "bicro": {"kappa": "warm_rows", "warm_share": "warm_rows"},
     "cyclip": {"lambda1": "lambda_in_modal", "lambda2": "lambda_cross_modal"},
     "decl_evidential": {"lambda1": "hinge_weight"},
     **{key: {"gamma": "gamma_min", "eps": "epsilon", "lr_tau": "eta"} for key in ("drrho", "fastclip")},

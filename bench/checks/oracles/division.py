@@ -1,7 +1,9 @@
-"""CREAM against official code: given labels or parts, and a trace of six steps.
+"""CREAM and BiCro against official code: given labels or parts, and a trace of six steps each.
 
 official: github.com/XLearning-SCU/2024-TIP-CREAM@f487d6f InfoNCELoss.py (InfoNCELoss)
 official: github.com/XLearning-SCU/2024-TIP-CREAM@f487d6f train.py (eval_train)
+official: github.com/xu5zhao/BiCro@0231631 model.py (ContrastiveLoss, SGRAF.predict)
+official: github.com/xu5zhao/BiCro@0231631 co_train.py (BetaMixture1D)
 
 Traces are of our assembly of the parts for one network. CREAM's mixture is scikit-learn's GaussianMixture.
 """
@@ -16,6 +18,8 @@ import torch
 
 from bench.checks import lab
 from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from methods.beta_mixture import beta_fit
+from methods.bicro import EDGE, Bicro
 from methods.cream import Cream
 from methods.protocol import Batch, Tensors
 
@@ -74,4 +78,79 @@ def _cream_trace(trace: Entry) -> Comparisons:
             floor = [math.inf if x is None else x for x in expected["floor"]]
             yield Comparison(f"floors of step {number}", observed["floor"], floor)
             yield Comparison(f"rows in use in step {number}", observed["used"].double(), expected["used"])
+        yield from _state(method, number, expected)
+
+
+@case("bicro", "bicro/cases/*/out/*")
+def _bicro_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+    """Official losses are sums over the batch."""
+    z = _inputs(name)
+    total = len(z["image"])
+    constants: Tensors | None = None
+    if entry["mode"] == "train":
+        everywhere = torch.ones(total, dtype=torch.bool)
+        constants = {"label": lab.exact_tensor(entry["labels"]), "used": everywhere}
+        method = lab.made(Bicro, entry)
+        own = lab.sum_of_tiles(method, z, constants)
+        yield from lab.graded(method, total * own, z, expected["own_margin_form"])
+    method = lab.made(Bicro, entry, margin_of="negative")
+    constants = lab.observed(method, z) if constants is None else constants
+    yield from lab.graded(method, total * lab.sum_of_tiles(method, z, constants), z, expected)
+
+
+@case("bicro", "bicro/labels/*")
+def _bicro_labels(entry: Entry) -> Comparisons:
+    """Noisy rows have the anchors of a batch of clean ones."""
+    z, noisy = _inputs(entry["input"]), 0
+    total, anchors = len(z["image"]), entry["anchors"]
+    left = lab.observed(lab.made(Bicro, entry), z)["row_loss"].div(-2).add(entry["margin"]).clamp(0, entry["margin"])
+    lower = left[[row for row in range(total) if row not in anchors]]
+    yield Comparison("whether anchors lose least", float(left[anchors].min() >= lower.max()), 1.0)
+    if entry["noisy_labels"]:
+        noisy = len(entry["noisy_labels"])
+        z = {name: torch.cat([x.detach(), lab.exact_tensor(entry[f"noisy_{name}"])]) for name, x in z.items()}
+    row_loss = torch.cat([_losses(entry), torch.zeros(noisy)])
+    for form in ("aligned", "misaligned"):
+        labels = lab.made(Bicro, entry, clean_labels=form).labels(z, row_loss, torch.arange(total + noisy) < total)
+        theirs = entry["labels_aligned" if form == "aligned" else "labels_official"]
+        yield Comparison(f"{form} labels of clean rows", labels[:total], theirs)
+        yield Comparison("labels of noisy rows", labels[total:], entry["noisy_labels"] or [])
+
+
+def _losses(entry: Entry) -> torch.Tensor:
+    """Losses [B] in the order of the official sort, read off its labels: nothing else says how it breaks ties."""
+    rest = [row for row in range(len(entry["labels_aligned"])) if row not in entry["anchors"]]
+    losses = torch.zeros(len(entry["labels_aligned"]))
+    for place, label in enumerate(entry["labels_aligned"][: len(rest)], start=1):
+        row = min(rest, key=lambda row, label=label: abs(entry["labels_official"][row] - label))  # type: ignore[misc]
+        losses[rest.pop(rest.index(row))] = place
+    return losses
+
+
+@case("bicro", "bicro/beta_mixture/*/[abw]*", "bicro/beta_mixture/*/posterior_clamped")
+def _bicro_mixture(entry: Entry, *given: Any) -> Comparisons:
+    """The weights, the parameters, and the probability of the component of small losses."""
+    mixture = beta_fit(lab.exact_tensor(entry["scaled_loss"]).clamp(EDGE, 1 - EDGE), iterations=10)
+    if len(given) == 2:
+        key, expected = given
+        yield Comparison(key, mixture.weights if key == "weight" else getattr(mixture, key), expected)
+    else:
+        x = lab.exact_tensor(entry["scaled_loss"])
+        yield Comparison("probability", lab.build(Bicro).division(x)[0], *given)
+
+
+@case("bicro", "bicro/traces/*")
+def _bicro_trace(trace: Entry) -> Comparisons:
+    method = lab.made(Bicro, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
+    for number, z, batch, observed, expected in _steps(method, trace):
+        yield Comparison(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
+        yield from lab.compared(method, z, expected, observed)
+        if expected["warm"]:
+            chosen = [float(place in expected["selected"]) for place in range(len(batch.ids))]
+            yield Comparison(f"rows in use in step {number}", observed["used"].double(), chosen)
+        else:
+            yield Comparison(f"labels of step {number}", observed["label"], expected["labels"])
+            yield Comparison(f"rows in use in step {number}", observed["used"].double(), expected["used"])
+            anchors = observed["label"][expected["anchors"]]
+            yield Comparison(f"labels of anchors of step {number}", anchors, [1.0] * len(anchors))
         yield from _state(method, number, expected)
