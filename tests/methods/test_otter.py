@@ -128,23 +128,25 @@ def test_without_distillation_its_scale_has_no_gradient(lab):
 
 
 @pytest.mark.parametrize("name", ["temperature", "distill_temperature"])
-def test_limits_of_scales(lab, name):
-    """A temperature of 0.001 is beyond them: clamped after the step, or in the loss, where it has no gradient."""
-    z = batch(4)
-    step, forward = (lab.build(Otter, clamp=clamp, **{name: 0.001}) for clamp in ("step", "forward"))
-    at_limit = lab.build(Otter, clamp=forward.config.clamp, **{name: 0.01})
-    attribute = {"temperature": "scale", "distill_temperature": "distill_scale"}[name]
-    losses = {key: lab.objective(m, z) for key, m in {"step": step, "forward": forward, "limit": at_limit}.items()}
-    lab.assert_close(losses["forward"], losses["limit"])
-    assert float((losses["step"] - losses["limit"]).detach().abs()) > 0.1
-    slopes = {}
-    for key, m in {"step": step, "forward": forward}.items():
-        (slopes[key],) = torch.autograd.grad(losses[key], [getattr(m, attribute).rho])
-        m.after_step(lab.clock())
-    assert float(slopes["forward"]) == 0
-    assert float(slopes["step"]) != 0
-    scales = [float(getattr(m, attribute)().detach()) for m in (step, forward)]
-    assert scales == pytest.approx([100, 1000])
+@pytest.mark.parametrize(("beyond", "limit"), [(0.001, 0.01), (7.0, 1.0)])
+def test_limits_of_scales(lab, name, beyond, limit):
+    """A scale beyond [1, 100] is clamped after the step, or officially in the loss, where it has no gradient."""
+    z, attribute = batch(4), {"temperature": "scale", "distill_temperature": "distill_scale"}[name]
+    step, at_limit = lab.build(Otter, **{name: beyond}), lab.build(Otter, **{name: limit})
+    forward = lab.build(Otter, clamp="forward", **{name: beyond})
+    losses = [lab.objective(method, z) for method in (step, forward, at_limit)]
+    lab.assert_close(losses[1], losses[2])
+    assert float((losses[0] - losses[2]).detach().abs()) > 0.01
+    slopes = [
+        float(torch.autograd.grad(loss, [getattr(method, attribute).rho])[0])
+        for loss, method in zip(losses, (step, forward), strict=False)
+    ]
+    assert slopes[0] != 0
+    assert slopes[1] == 0
+    for method in (step, forward):
+        method.after_step(lab.clock())
+    scales = [float(getattr(method, attribute)().detach()) for method in (step, forward)]
+    assert scales == pytest.approx([1 / limit, 1 / beyond])
 
 
 def test_a_fixed_scale_is_no_parameter(lab):
