@@ -389,11 +389,12 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
     method.to(device)
     shared, leaves = torch.randn(batch, LOSS_WIDTH, device=device), {}
     for key, like in small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views)).items():
+        if not like.is_floating_point():  # tokens
+            leaves[key] = like.repeat(-(-batch // len(like)), 1)[:batch].to(device)
+            continue
         width = LOSS_WIDTH if like.shape[1] == towers.dim else like.shape[1]
         x = (shared + torch.randn(batch, LOSS_WIDTH, device=device))[:, :width]
-        if not like.is_floating_point():  # tokens
-            x = like.repeat(-(-batch // len(like)), 1)[:batch].to(device)
-        value = x / 10 - 5 if "logvar" in key else F.normalize(x, dim=1) if like.is_floating_point() else x
+        value = x / 10 - 5 if "logvar" in key else F.normalize(x, dim=1)
         leaves[key] = value.detach().requires_grad_(like.requires_grad)
     ids, everyone = torch.arange(batch, device=device), slice(0, batch)
 

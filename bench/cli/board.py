@@ -1,4 +1,4 @@
-"""`bench board check`: submitted and committed comparisons."""
+"""`bench board`: submitted and committed comparisons."""
 
 from __future__ import annotations
 

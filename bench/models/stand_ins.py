@@ -82,9 +82,8 @@ def _wanted(suite: Suite) -> list[Entry]:
         for name, families in EvaluationPlan(suite.data, asked).wanted().items():
             if name not in data.names():
                 entry, _ = parse(name)
-                captions = (
-                    not entry.publisher and FAMILIES[families[0]].kinds[0] == "retrieval"
-                )  # a set of the user's own has no known kind
+                # a set of the user's own has no known kind
+                captions = not entry.publisher and FAMILIES[families[0]].kinds[0] == "retrieval"
                 found[entry.name] = replace(entry, kind="retrieval") if captions else entry
     return list(found.values())
 

@@ -36,7 +36,7 @@ _NOTES = (
     "over methods).",
     "Recovered gap: share of the way from the baseline to the same method trained on the clean pairs alone, Fieller's "
     "interval. Resolution: that way in detectable differences. Empty: it takes an oracle and three seeds.",
-    "Basis: what the scores rest on. Recomputed: `bench board check` computed them from single outcomes; an "
+    "Basis: what the scores rest on. Recomputed: `bench board check` computed them from per-example results; an "
     "author may have invented those: consistent is not proven. Hardware and names of rows are stated by the author.",
     "Rerun: one of the row's runs was trained again, with a consistent outcome, as the file beside the bundle says. "
     "`bench board check BUNDLE --rerun RUN` trains one again here.",

@@ -7,10 +7,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 from bench.checks import lab as laboratory
 from bench.checks.oracles import values
-from methods.protocol import Tensors
+from methods.protocol import Clock, Tensors
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +28,20 @@ def oracles() -> dict[str, Any]:
 def case() -> Callable[..., Tensors]:
     """`case("A")`: leaves "image" and "text" in fp64 (or another type) with gradient."""
     return laboratory.inputs
+
+
+@pytest.fixture
+def assert_no_loss_before() -> Callable[..., None]:
+    """`assert_no_loss_before(late, method, z, when=early)`: neither loss nor gradient at first, and a loss later."""
+
+    def check(late: Clock, method: Any, z: Tensors, when: Clock) -> None:
+        loss = laboratory.objective(method, z, when=when)
+        assert loss == 0
+        for gradient in torch.autograd.grad(loss, list(z.values())):
+            assert not gradient.any()
+        assert laboratory.objective(method, z, when=late) > 0
+
+    return check
 
 
 @pytest.fixture(params=["vit", "resnet", "timm"])

@@ -156,13 +156,8 @@ def test_one_row_in_a_hundred_is_noisy_where_no_probability_says_so(lab, monkeyp
     assert int((~lab.build(Cream).division(torch.zeros(250))[1]).sum()) == 3
 
 
-def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z):
-    method = fitted(lab, 16)
-    loss = lab.objective(method, z, when=EARLY)
-    assert loss == 0
-    for gradient in torch.autograd.grad(loss, list(z.values())):
-        assert not gradient.any()
-    assert lab.objective(method, z, when=LATE) > 0
+def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z, assert_no_loss_before):
+    assert_no_loss_before(LATE, fitted(lab, 16), z, when=EARLY)
 
 
 def test_a_pass_divides_the_rows_that_were_visited_and_leaves_the_others(lab, z):

@@ -161,15 +161,11 @@ def test_equal_losses_leave_all_rows_clean(lab, z):
     assert bool(observe(method, equal, MAIN)["used"].all())
 
 
-def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z):
+def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z, assert_no_loss_before):
     method = lab.build(Ncr, rows=16)
     method.fitted.fill_(True)
     method.clean.fill_(False)
-    loss = lab.objective(method, z, when=MAIN)
-    assert loss == 0
-    for gradient in torch.autograd.grad(loss, list(z.values())):
-        assert not gradient.any()
-    assert lab.objective(method, z, when=LATE) > 0
+    assert_no_loss_before(LATE, method, z, when=MAIN)
 
 
 def test_predictions_are_zero_where_no_margin_is_left(lab, z):
