@@ -160,12 +160,18 @@ def test_equal_losses_leave_all_rows_clean(lab, z):
     lab.assert_close(observe(method, equal, MAIN)["label"], torch.ones(16))
 
 
-def test_one_row_in_a_hundred_is_noisy_where_no_probability_says_so(lab):
-    """Losses at 0, and a few a little above: all are of the component started at the small end."""
-    losses = torch.cat([torch.zeros(295), torch.linspace(0.5, 1, 5)]).double()
-    probability, clean = lab.build(Bicro).division(losses)
-    assert bool((probability[:295] > 0.5).all())
-    assert int((~clean).sum()) >= 3
+def test_one_row_in_a_hundred_is_noisy_where_no_probability_says_so(lab, monkeypatch):
+    probability = torch.linspace(0.6, 1, 250).expand(2, -1)
+    monkeypatch.setattr("methods.bicro.beta_posteriors", lambda *_: probability)
+    assert int((~lab.build(Bicro).division(torch.zeros(250))[1]).sum()) == 3
+
+
+def test_a_label_of_exactly_the_floor_is_zero(lab):
+    """The second image is at a right angle to the anchor's, its text is not: the two do not agree at all."""
+    z = {"image": torch.eye(2).double(), "text": torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)}
+    for floor, label in ((0.5, 0.0), (0.49, 0.5)):
+        found = lab.build(Bicro, floor=floor).labels(z, torch.arange(2).double(), ALL[:2])
+        lab.assert_close(found, [1.0, label])
 
 
 @settings(max_examples=40, deadline=None)
