@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from bench.errors import UserError, nearest
 
 
-class Entry(Protocol):
+class HasName(Protocol):
     """Anything that has a name of its own."""
 
     @property
@@ -17,7 +17,7 @@ class Entry(Protocol):
         """The word for it in suites."""
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=HasName)
 
 
 class Registry(Generic[E]):

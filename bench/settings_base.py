@@ -36,7 +36,7 @@ def possible_path(text: str) -> str:
 
 
 Word = Annotated[str, Field(max_length=NAME_LETTERS), AfterValidator(one_line)]
-Line = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(one_line)]
+OneLine = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(one_line)]
 Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=1000)]
 Location = Annotated[str, AfterValidator(possible_path)]  #: a path or an address
 Locations = Annotated[tuple[Location, ...], Field(strict=False)]
@@ -81,7 +81,7 @@ def once(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-Once = AfterValidator(once)
+NoDuplicates = AfterValidator(once)
 
 
 def or_several(read: Callable[[Sequence[Any]], Any]) -> BeforeValidator:

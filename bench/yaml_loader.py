@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-Place = tuple[str | int, ...]  #: keys and list positions that lead to a value, as in ("methods", 1, "config")
+FieldPath = tuple[str | int, ...]  #: keys and list positions that lead to a value, as in ("methods", 1, "config")
 
 MAX_BYTES = 2**18  #: of a file
 MAX_VALUES = 10_000  #: mappings, lists, texts and numbers together
@@ -33,7 +33,7 @@ _BOOL = re.compile(r"^(?:true|True|false|False)$")
 class InvalidYaml(Exception):
     """The text is not valid YAML, or not within the limits. `line` counts from 1."""
 
-    def __init__(self, line: int, message: str, place: Place | None = None) -> None:
+    def __init__(self, line: int, message: str, place: FieldPath | None = None) -> None:
         """place: of the value that `message` is about; None for a mistake of YAML's own syntax."""
         super().__init__(message)
         self.line, self.message, self.place = line, message, place
@@ -110,7 +110,7 @@ for _name, _constructor in (("int", _whole), ("float", _real), ("bool", _bool)):
     _Loader.add_constructor(f"{_TAG}{_name}", _constructor)
 
 
-def parse(text: str) -> tuple[Any, dict[Place, int]]:
+def parse(text: str) -> tuple[Any, dict[FieldPath, int]]:
     """The value of a text, None for an empty one, and the line of every value. InvalidYaml for what is refused.
 
     Values are dicts, lists, texts, numbers, truth values and None. No two places share one of them.
@@ -137,10 +137,10 @@ class _Walk:
     """A visit of all values, those of aliases at each of their places."""
 
     def __init__(self) -> None:
-        self.lines: dict[Place, int] = {}
+        self.lines: dict[FieldPath, int] = {}
         self.values = 0
 
-    def visit(self, node: yaml.Node, place: Place, above: tuple[int, ...]) -> None:
+    def visit(self, node: yaml.Node, place: FieldPath, above: tuple[int, ...]) -> None:
         """Note the line of every key and list entry; InvalidYaml for keys and texts that cannot be."""
         line = node.start_mark.line + 1
         self.lines.setdefault(place, line)
@@ -176,7 +176,7 @@ def _paired(text: str) -> str:
         return text
 
 
-def _key(node: yaml.Node, place: Place) -> str:
+def _key(node: yaml.Node, place: FieldPath) -> str:
     """The word of a key."""
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.ScalarNode) or node.tag.removeprefix(_TAG) not in ("str", "merge"):

@@ -13,15 +13,15 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
 from bench.errors import UserError, nearest
-from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, InvalidYaml, Place, parse
+from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, FieldPath, InvalidYaml, parse
 
 M = TypeVar("M", bound=BaseModel)
-Fault = tuple[Place, str]  #: where, and what is wrong there
+FieldFault = tuple[FieldPath, str]  #: where, and what is wrong there
 _SHOWN = 200  #: letters of an override in messages
 _LISTED = 50  #: mistakes of a file that are listed
 
 
-def dotted(place: Place) -> str:
+def dotted(place: FieldPath) -> str:
     """("methods", 1, "config") -> "methods.1.config", as `--set` takes it."""
     return ".".join(str(part) for part in place)
 
@@ -38,7 +38,7 @@ class YamlSource:
     the `--set` that put it there.
     """
 
-    def __init__(self, name: str, data: Any, marks: dict[Place, str]) -> None:
+    def __init__(self, name: str, data: Any, marks: dict[FieldPath, str]) -> None:
         self.name = name
         self.data = data
         self.marks = marks
@@ -62,7 +62,7 @@ class YamlSource:
             raise UserError(f"{path}:1: should be a mapping of keys such as 'name' and 'methods'")
         return cls(str(path), data, {place: f"{path}:{line}" for place, line in lines.items()})
 
-    def where(self, place: Place) -> str:
+    def where(self, place: FieldPath) -> str:
         """`file:line` of a value, or of the nearest thing around it."""
         for end in range(len(place), -1, -1):
             if place[:end] in self.marks:
@@ -80,7 +80,7 @@ class YamlSource:
             value, _ = parse(text)
         except InvalidYaml as error:
             raise UserError(f"{source}: {shown(text)} is not valid YAML: {error.message}") from error
-        place: Place = ()
+        place: FieldPath = ()
         target = self.data
         for part in parts[:-1]:
             step = _step(target, part, source)
@@ -104,17 +104,17 @@ class YamlSource:
             marks |= {(key, place, *at[2:]): mark for at, mark in self.marks.items() if at[:2] == (key, origin)}
         self.marks, self.data = marks, {**self.data, key: [one for _, one in parts]}
 
-    def fail(self, faults: Sequence[Fault]) -> UserError:
+    def fail(self, faults: Sequence[FieldFault]) -> UserError:
         """One line a fault, in the order of the file."""
         found = [(self._written(place), message) for place, message in faults]
         lines = dict.fromkeys(f"{self.where(place)}: {dotted(place)}: {message}" for place, message in found)
         listed = sorted(lines, key=_by_line)[:_LISTED]
         return UserError(*listed, *["there may be more mistakes"] * (len(lines) > _LISTED))
 
-    def _written(self, place: Place) -> Place:
+    def _written(self, place: FieldPath) -> FieldPath:
         """A place as the file has it: one thing may stand there without a list around it, where several could be."""
         target: Any = self.data
-        found: Place = ()
+        found: FieldPath = ()
         for part in place:
             if isinstance(part, int) and isinstance(target, dict):
                 continue
@@ -131,7 +131,7 @@ def _by_line(text: str) -> tuple[int, str]:
     return (int(match[1]) if match else 0, text)
 
 
-def _entered(target: Any, step: Any, source: str, place: Place) -> Any:
+def _entered(target: Any, step: Any, source: str, place: FieldPath) -> Any:
     """The mapping or list at `step`, made from what is there if need be: a bare method name becomes an entry."""
     listed = isinstance(target, list)
     value = target[step] if listed else target.get(step)
@@ -155,11 +155,11 @@ def _step(target: Any, part: str, source: str) -> Any:
     raise UserError(f"{source}: {part!r} is no entry of the list{nearest(part, names)}")
 
 
-def faults_of(error: ValidationError, model: type[BaseModel]) -> list[Fault]:
+def faults_of(error: ValidationError, model: type[BaseModel]) -> list[FieldFault]:
     """pydantic's errors in our words."""
-    faults: list[Fault] = []
+    faults: list[FieldFault] = []
     for item in error.errors(include_url=False)[: _LISTED + 1]:
-        place: Place = tuple(item["loc"])
+        place: FieldPath = tuple(item["loc"])
         context: Mapping[str, Any] = item.get("ctx", {})
         kind = item["type"]
         if kind == "fault":
@@ -212,7 +212,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _keys(model: type[BaseModel], place: Place) -> list[str]:
+def _keys(model: type[BaseModel], place: FieldPath) -> list[str]:
     """The valid keys of the model that stands at `place` below `model`; [] if none stands there."""
     kinds: list[Any] = [model]
     for part in place:

@@ -50,7 +50,7 @@ from bench.adapters import registry
 from bench.catalogue import architectures
 from bench.checks import lab
 from bench.data.pack.packing import pack
-from bench.data.pack.writing import Options
+from bench.data.pack.writing import PackOptions
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand
 from bench.loading.loader import Loader
@@ -65,10 +65,10 @@ from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
-from bench.training.loop import Job, tiles, train
+from bench.training.loop import TrainingJob, tiles, train
 from methods.protocol import Batch, Clock, Facts
 
-Row = dict[str, Any]
+Measurement = dict[str, Any]
 Batches = Iterator[tuple[Tensor, Tensor]]
 LOSS_WIDTH = 512  #: D
 
@@ -77,7 +77,7 @@ LOSS_WIDTH = 512  #: D
 class Scale:
     """How large everything is."""
 
-    towers: dict[str, Row]  #: section `towers` of a suite, by what tables call it
+    towers: dict[str, Measurement]  #: section `towers` of a suite, by what tables call it
     size: int  #: pixels a side
     batches: tuple[int, ...]  #: the first one is that of the peer and of losses
     micro: int  #: of micro-batched steps
@@ -115,7 +115,7 @@ SMALL = Scale(
 )
 
 
-def a_run(scale: Scale, towers: str, batch: int, steps: int, data: Row | None, micro: int | None = None) -> Run:
+def a_run(scale: Scale, towers: str, batch: int, steps: int, data: Measurement | None, micro: int | None = None) -> Run:
     """CLIP on synthetic pairs, or on others with open_clip's crops."""
     recipe = {"batch": batch, "bn_group": scale.micro, "precision": scale.precision, "micro_batch": micro}
     made_up = {"name": "synthetic", "shards": f"synthetic:{batch * 4}"}
@@ -138,7 +138,7 @@ def a_run(scale: Scale, towers: str, batch: int, steps: int, data: Row | None, m
 
 
 @contextmanager
-def prepared(run: Run, device: torch.device) -> Iterator[Job]:
+def prepared(run: Run, device: torch.device) -> Iterator[TrainingJob]:
     """A training in a store of its own, which is removed afterwards, as is what it held of the device."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
@@ -147,7 +147,7 @@ def prepared(run: Run, device: torch.device) -> Iterator[Job]:
             yield make_job(run, InputsReader().inputs(run), planned.resolved, out, None, device)
 
 
-def jpeg_shards(folder: Path, scale: Scale) -> Row:
+def jpeg_shards(folder: Path, scale: Scale) -> Measurement:
     """Write smooth random pictures with captions, pack and index them as `bench data` does; return section `data`."""
     loose, packed = folder / "loose", folder / "packed"
     loose.mkdir()
@@ -158,7 +158,7 @@ def jpeg_shards(folder: Path, scale: Scale) -> Row:
         picture.save(loose / f"{number:06d}.jpg", quality=90)
         (loose / f"{number:06d}.txt").write_text(f"a picture of {number % 1000} colours in no order")
     with redirect_stderr(io.StringIO()):  # a line a shard
-        pack(loose, packed, Options(), per_shard=scale.pictures // 10, workers=1)
+        pack(loose, packed, PackOptions(), per_shard=scale.pictures // 10, workers=1)
     indexing.build(expand([str(packed)]), packed / "index.parquet", workers=1)
     return {"name": "jpegs", "shards": str(packed)}
 
@@ -194,12 +194,12 @@ def matmul_rate(scale: Scale, device: torch.device) -> float:
     return 2 * scale.matmul**3 / seconds_of(lambda: a @ b, 20, device)
 
 
-def training(scale: Scale, device: torch.device, rate: float, data: Row | None = None) -> list[Row]:
+def training(scale: Scale, device: torch.device, rate: float, data: Measurement | None = None) -> list[Measurement]:
     """Speed and memory of each pair of towers, whole and in micro-batches that encode twice; without data, made up."""
     rows = []
     for towers, batch, micro in product(scale.towers, scale.batches, (None, scale.micro)):
         speeds: list[float] = []
-        row: Row = {"towers": towers, "batch": batch, "micro-batch": micro or batch}
+        row: Measurement = {"towers": towers, "batch": batch, "micro-batch": micro or batch}
         try:
             with prepared(a_run(scale, towers, batch, 2 * scale.steps, data, micro), device) as job:
                 reset_peak_memory(device)
@@ -219,13 +219,13 @@ def training(scale: Scale, device: torch.device, rate: float, data: Row | None =
     return rows
 
 
-def shards(scale: Scale, device: torch.device, rate: float) -> list[Row]:
+def shards(scale: Scale, device: torch.device, rate: float) -> list[Measurement]:
     """The same from JPEGs in tars."""
     with tempfile.TemporaryDirectory() as folder:
         return training(scale, device, rate, jpeg_shards(Path(folder), scale))
 
 
-def peer(scale: Scale, device: torch.device, _: float) -> list[Row]:
+def peer(scale: Scale, device: torch.device, _: float) -> list[Measurement]:
     """open_clip's own loop in turn with ours: samples/s of both, and the median ratio of turns."""
     rows, batch = [], scale.batches[0]
     with tempfile.TemporaryDirectory() as folder:
@@ -357,7 +357,7 @@ def its_batches(run: Run, towers: OpenClipTowers, _: torch.device) -> Iterator[B
     yield iter(loader)
 
 
-def losses(scale: Scale, device: torch.device, _: float) -> list[Row]:
+def losses(scale: Scale, device: torch.device, _: float) -> list[Measurement]:
     """Seconds and memory of each method's loss, forward and backward, without towers."""
     rows = []
     for name in registry.names():
@@ -409,7 +409,7 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
     return step
 
 
-PARTS: dict[str, Callable[[Scale, torch.device, float], list[Row]]] = {
+PARTS: dict[str, Callable[[Scale, torch.device, float], list[Measurement]]] = {
     "training": training,
     "shards": shards,
     "peer": peer,

@@ -54,7 +54,7 @@ DIAGNOSTICS = {
 
 
 @dataclass(frozen=True)
-class Line:
+class PrintedItem:
     """A printed table or figure of docs/papers.md."""
 
     printed: str  #: "ncu, Table 1"
@@ -63,7 +63,7 @@ class Line:
     state: str  #: "there", "in part", "not there"
 
 
-def lines() -> Iterator[Line]:
+def lines() -> Iterator[PrintedItem]:
     """Yield the lines of docs/papers.md whose table or figure the run of a suite makes, without a further verb."""
     paper = ""
     for line in (ROOT / "docs" / "papers.md").read_text("utf-8").splitlines():
@@ -74,7 +74,7 @@ def lines() -> Iterator[Line]:
             continue
         if cells[3].startswith("`tables/") or (cells[3] and "`bench " not in cells[2]):
             suites = tuple(re.findall(r"`suites/(\w+)\.yaml`", cells[2]))
-            yield Line(f"{paper}, {cells[0]}", suites, cells[3].strip("`"), cells[4].partition(":")[0])
+            yield PrintedItem(f"{paper}, {cells[0]}", suites, cells[3].strip("`"), cells[4].partition(":")[0])
 
 
 def small(raw: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _small_row(row: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Place:
+class Folders:
     """Where everything goes."""
 
     out: Path
@@ -168,7 +168,7 @@ class Place:
         }
 
 
-def starts(place: Place, suites: dict[str, dict[str, Any]]) -> None:
+def starts(place: Folders, suites: dict[str, dict[str, Any]]) -> None:
     """Train what the suites start from and put it where published weights are looked for.
 
     These are a CLIP for each pair of towers, and a CLIP and a ProLIP that filter pairs.
@@ -195,7 +195,7 @@ def own_places(table: Path) -> tuple[int, int]:
     return len(beside), sum(1 for cell in beside if re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell))
 
 
-def found(place: Place, line: Line, suite: str) -> tuple[bool, str]:
+def found(place: Folders, line: PrintedItem, suite: str) -> tuple[bool, str]:
     """Return whether a suite's report has a line's table or figure, and what it has."""
     file = place.report(suite) / line.file
     if line.file.startswith("tables/"):
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     page = [line for line in lines() if line.state != "not there"]
     names = options.suites or dict.fromkeys(name for line in page for name in line.suites)
     suites = {name: small(yaml.safe_load((ROOT / "suites" / f"{name}.yaml").read_text("utf-8"))) for name in names}
-    place = Place(options.out.resolve(), options.jobs)
+    place = Folders(options.out.resolve(), options.jobs)
     if not place.data.is_dir():
         stand_ins.write(place.data / "evaluation", SIZE, EACH, entries().values())
     starts(place, suites)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import file_hash
-from bench.yaml_source import Fault, shown
+from bench.yaml_source import FieldFault, shown
 
 if TYPE_CHECKING:
     from methods.protocol import Facts, Method
@@ -23,7 +23,7 @@ from bench.adapters.registry import _sources, find, unknown
 MOST = 10**6  #: of a whole number; a field with `metadata={"most": N}` has another bound
 
 
-def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fault]:
+def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[FieldFault]:
     """Return every mistake in a method's name, preset and hyper-parameters, with its path below the suite's entry."""
     if name not in _sources():
         return [(("method",), unknown(name))]
@@ -31,7 +31,7 @@ def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[Fau
     if preset is not None and preset not in method.presets:
         return [(("preset",), f"{preset!r} is not a preset of {name}{nearest(preset, method.presets)}")]
     readers = _readers(method.Config)
-    mistakes: list[Fault] = []
+    mistakes: list[FieldFault] = []
     for key, value in config.items():
         if key not in readers:
             mistakes.append((("config", key), f"unknown hyper-parameter of {name}{nearest(key, readers)}"))

@@ -131,7 +131,7 @@ class Reach:
             for node in nodes:
                 self._uses(module, syntax.summary(node))
 
-    def _uses(self, module: Module, used: syntax.Summary) -> None:
+    def _uses(self, module: Module, used: syntax.DefinitionSummary) -> None:
         self._words |= used.words
         for root, attributes in used.chains:
             if root in used.names:

@@ -30,7 +30,7 @@ _SIDES = ("none", "reference", "ema")
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class MethodSource:
     """The origin of a method."""
 
     module: str
@@ -43,7 +43,7 @@ class Source:
         return self.module.startswith("methods.")
 
 
-_plugins: dict[str, Source] = {}
+_plugins: dict[str, MethodSource] = {}
 
 
 def add_plugin(path: str | Path) -> str:
@@ -59,7 +59,7 @@ def add_plugin(path: str | Path) -> str:
         raise UserError(f"{file}: the method name {name!r} is taken by {taken.path}; choose another")
     if taken is not None and not taken.plugin:
         return name  # a file of `methods/` itself
-    _plugins[name] = Source(f"bench_plugin_{file.stem}", file.resolve(), True)
+    _plugins[name] = MethodSource(f"bench_plugin_{file.stem}", file.resolve(), True)
     forget()
     return name
 
@@ -80,7 +80,7 @@ def names() -> list[str]:
     return sorted(_sources())
 
 
-def source(name: str) -> Source:
+def source(name: str) -> MethodSource:
     """Return the origin of a method. UserError with the nearest name for an unknown one."""
     known = _sources()
     if name not in known:
@@ -94,8 +94,8 @@ def unknown(name: str) -> str:
 
 
 @functools.cache
-def _sources() -> dict[str, Source]:
-    sources: dict[str, Source] = {}
+def _sources() -> dict[str, MethodSource]:
+    sources: dict[str, MethodSource] = {}
     for name, place in [*_shipped(), *_entry_points(), *_plugins.items()]:
         if name in sources:
             raise UserError(f"the method name {name!r} is taken twice: by {sources[name].path} and {place.path}")
@@ -104,7 +104,7 @@ def _sources() -> dict[str, Source]:
 
 
 @functools.cache
-def _shipped() -> list[tuple[str, Source]]:
+def _shipped() -> list[tuple[str, MethodSource]]:
     package = importlib.util.find_spec("methods")
     assert package is not None
     assert package.submodule_search_locations is not None
@@ -116,11 +116,11 @@ def _shipped() -> list[tuple[str, Source]]:
                 continue  # a helper that adapters share
             if name != path.stem:
                 raise UserError(f"{path}: the method's name {name!r} should be the file's name {path.stem!r}")
-            methods.append((name, Source(f"methods.{path.stem}", path)))
+            methods.append((name, MethodSource(f"methods.{path.stem}", path)))
     return methods
 
 
-def _entry_points() -> list[tuple[str, Source]]:
+def _entry_points() -> list[tuple[str, MethodSource]]:
     methods = []
     for point in importlib.metadata.entry_points(group=GROUP):
         try:
@@ -129,7 +129,7 @@ def _entry_points() -> list[tuple[str, Source]]:
             spec = None
         if spec is None or not spec.origin:
             raise UserError(f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}")
-        methods.append((point.name, Source(point.module, Path(spec.origin))))
+        methods.append((point.name, MethodSource(point.module, Path(spec.origin))))
     return methods
 
 
@@ -184,7 +184,7 @@ def start(name: str, given: str | None) -> str | None:
     return None if given and method.side != "reference" else method.reference
 
 
-def _import(place: Source) -> ModuleType:
+def _import(place: MethodSource) -> ModuleType:
     try:
         if not place.plugin:
             return importlib.import_module(place.module)

@@ -125,7 +125,7 @@ def _pieces(node: ast.JoinedStr) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class Summary:
+class DefinitionSummary:
     """A definition, and the names that it uses."""
 
     text: Any  #: for JSON
@@ -136,11 +136,11 @@ class Summary:
 
 
 @functools.lru_cache(maxsize=8192)
-def summary(node: ast.AST) -> Summary:
+def summary(node: ast.AST) -> DefinitionSummary:
     """Summarise a definition; results are cached."""
     names = frozenset(free_names(node))
     inner = tuple(one for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom))
-    return Summary(plain(node), names, names | attributes(node), tuple(sorted(set(chains(node)))), inner)
+    return DefinitionSummary(plain(node), names, names | attributes(node), tuple(sorted(set(chains(node)))), inner)
 
 
 @functools.lru_cache(maxsize=2048)

@@ -26,7 +26,7 @@ from bench.suite.run import Run, run_of_settings
 from bench.suite.settings import EvaluateSettings, TowerSettings
 from bench.training.inputs import InputsReader
 from bench.training.ledger import Ledger
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 
 _PATH = Path("settings.json")
 _ADDRESSED = ("untrained", "average", "keep", "data", "noise", "seed", "budget", "towers", "train")
@@ -92,7 +92,7 @@ def refuse_other_cells(
             "untrained": (row.get("untrained", False), run.untrained),
             "average": (row.get("average"), run.average),
             "start": (bool(row.get("start")), bool(settings.get("start"))),
-            "steps": (cell["steps"], Resolved.from_json(settings["resolved"]).steps),
+            "steps": (cell["steps"], ResolvedSteps.from_json(settings["resolved"]).steps),
             "reference": (cell["reference_run"], address["reference"]),
             "budget": (plan["budget"]["kind"], run.budget.kind),
             "pairs": (plan["data"].get("hash") or address["pairs"], address["pairs"]),
@@ -135,7 +135,7 @@ def refuse_other_costs(ledger: Mapping[str, Any], settings: Mapping[str, Any]) -
 
     Seconds and memory are its author's word, but a training takes some.
     """
-    budget, resolved = settings["budget"], Resolved.from_json(settings["resolved"])
+    budget, resolved = settings["budget"], ResolvedSteps.from_json(settings["resolved"])
     kind, value = BUDGET_KINDS[budget["kind"]], budget["value"]
     own = Ledger(**{field.name: ledger[field.name] for field in fields(Ledger)})
     if (spent := own.spent(budget["kind"], resolved)) > value * (1 + kind.tolerance):
@@ -188,7 +188,7 @@ def refuse_other_steps(run: RunStore, settings: Mapping[str, Any], reader: Input
         return False
     inputs = reader.for_model(own)
     resolved, ledger = counted(own, inputs), run.ledger()
-    if canonical(resolved.to_json()) != canonical(Resolved.from_json(settings["resolved"]).to_json()):
+    if canonical(resolved.to_json()) != canonical(ResolvedSteps.from_json(settings["resolved"]).to_json()):
         raise Refused("resolved: its budget pays for other steps, or they cost otherwise, when they are counted again")
     method = hyperparameters.make(own.method, None, own.config, inputs.facts)
     costs = [(steps * resolved.batch, method.cost(phase)) for phase, steps in resolved.phases]

@@ -15,7 +15,7 @@ from bench.data import evaluation
 from bench.errors import one_line
 from bench.evaluation.noise.detection import point_scores
 from bench.evaluation.puzzles import SIZES
-from bench.evaluation.ranks import SCORES, Ranks
+from bench.evaluation.ranks import SCORES, AnswerRanks
 from bench.evaluation.retrieval import Retrieval
 from bench.store import Damaged, Record, RunStore
 from bench.suite.tasks import Task
@@ -83,14 +83,14 @@ def _mean(values: np.ndarray) -> tuple[float, int]:
     return float(numbers.mean()), len(numbers)
 
 
-def _ranks(outcomes: Outcomes, prefix: str) -> Ranks:
+def _ranks(outcomes: Outcomes, prefix: str) -> AnswerRanks:
     names = [f"{prefix}{name}" for name in ("better", "tied_wrong", "tied_right")]
     better, wrong, right = (outcomes[name].astype(np.int64) for name in names)
     if not len(better) == len(wrong) == len(right) or min(better.min(), wrong.min()) < 0 or right.min() < 1:
         raise ValueError(f"{prefix}better and its ties are no ranks")
     if max(better.max(), wrong.max(), right.max()) > np.iinfo(np.int32).max:  # as which a run stores them
         raise ValueError(f"{prefix}better and its ties: hold more candidates than a run can count")
-    return Ranks(better, wrong, right)
+    return AnswerRanks(better, wrong, right)
 
 
 def _of_classes(outcomes: Outcomes, score: str) -> Scores:

@@ -24,7 +24,7 @@ from bench.machine.environment import environment
 from bench.planning.planner import Planner
 from bench.store import RunStore, Store, files
 from bench.store.incoming import unpacked
-from bench.store.pack import RERUNS, SUFFIX, Packed, pack
+from bench.store.pack import RERUNS, SUFFIX, PackOutcome, pack
 from bench.store.run import SHORT, find_run, weights_name
 from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
@@ -34,7 +34,7 @@ TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest loss
 
 
 @dataclass(frozen=True)
-class Verified:
+class Retrained:
     """What a retraining showed."""
 
     run: str
@@ -43,7 +43,7 @@ class Verified:
     text: str  #: one sentence
 
 
-def retrain(store: Store, prefix: str) -> Verified:
+def retrain(store: Store, prefix: str) -> Retrained:
     """Train the finished run whose id begins with `prefix` again and compare.
 
     Raises UserError if it is not finished, if a run that it starts from is not stored here, if code or data now give
@@ -55,7 +55,7 @@ def retrain(store: Store, prefix: str) -> Verified:
         return _compared(stored, Store(Path(folder)).run(stored.id), run.title)
 
 
-def restore(store: Store, prefix: str) -> Verified:
+def restore(store: Store, prefix: str) -> Retrained:
     """Train a finished run again that lost its final weights, and those that it starts from, for their weights.
 
     They are put back into the store; a training that is interrupted goes on when this is called again. Raises UserError
@@ -65,7 +65,7 @@ def restore(store: Store, prefix: str) -> Verified:
     run, path = _trained(store, stored, store), stored.path(weights_name(1.0))
     same = file_hash(path) in {record.checkpoint for record in stored.records() if record.at == 1.0}
     text = "those that were measured" if same else "others than were measured, as another machine gives them"
-    return Verified(stored.id, run.title, same, f"{path}: the weights are {text}")
+    return Retrained(stored.id, run.title, same, f"{path}: the weights are {text}")
 
 
 def _finished(store: Store, prefix: str) -> RunStore:
@@ -113,21 +113,21 @@ def _other_id(stored: RunStore, identity: str, address: Mapping[str, Any]) -> st
     return f"run {stored.id[:SHORT]}: cannot be trained again as it was; {words} (it was made at commit {commit})"
 
 
-def _compared(stored: RunStore, again: RunStore, title: str) -> Verified:
+def _compared(stored: RunStore, again: RunStore, title: str) -> Retrained:
     weights = [{record.checkpoint for record in run.records() if record.at == 1.0} for run in (stored, again)]
     if weights[0] == weights[1]:
         known, new = _finals(stored), _finals(again)
         differing = sum(value != new.get(key) for key, value in known.items())
         scores = f"{differing} of {len(known)} scores are others" if differing else f"all {len(known)} scores are equal"
-        return Verified(stored.id, title, not differing, f"the weights have the same bytes, and {scores}")
+        return Retrained(stored.id, title, not differing, f"the weights have the same bytes, and {scores}")
     if _machine(stored) == _machine(again):
-        return Verified(stored.id, title, False, "the weights have other bytes on the same type of machine")
+        return Retrained(stored.id, title, False, "the weights have other bytes on the same type of machine")
     losses = [np.array([line["loss"] for line in run.metrics()]) for run in (stored, again)]
     if len(losses[0]) != len(losses[1]):
-        return Verified(stored.id, title, False, f"{len(losses[0])} losses are stored, and there are {len(losses[1])}")
+        return Retrained(stored.id, title, False, f"{len(losses[0])} losses are stored, and there are {len(losses[1])}")
     difference = float(np.abs(losses[0] - losses[1]).max() / (np.abs(losses[0]).max() or 1.0))
     text = f"losses differ by at most {difference:.2g} on another type of machine; {TOLERANCE:g} is allowed"
-    return Verified(stored.id, title, difference <= TOLERANCE, text)
+    return Retrained(stored.id, title, difference <= TOLERANCE, text)
 
 
 def _machine(run: RunStore) -> tuple[Any, ...]:
@@ -146,7 +146,7 @@ def _finals(run: RunStore) -> dict[tuple[str, ...], float]:
 CHEAPEST = "cheapest"
 
 
-def submit(suite: str, store: Store, target: Path) -> tuple[Packed, BundleCheck]:
+def submit(suite: str, store: Store, target: Path) -> tuple[PackOutcome, BundleCheck]:
     """Write the bundle of a suite and check it beside the bundles that lie there; the file goes if it does not pass.
 
     Raises the errors of `pack`; UserError if the file already exists, or a run of the suite is damaged.
@@ -163,7 +163,7 @@ def submit(suite: str, store: Store, target: Path) -> tuple[Packed, BundleCheck]
     return packed, check
 
 
-def rerun_of(path: Path, run: str) -> Verified:
+def rerun_of(path: Path, run: str) -> Retrained:
     """Train a run of a bundle again, `CHEAPEST` or by the beginning of its id, and note the outcome beside the bundle.
 
     Raises UserError as `retrain` does.

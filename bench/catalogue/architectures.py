@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from bench.errors import UserError, one_line
 from bench.reading import JSON_BYTES, content, parsed
 
-Config = dict[str, Any]
+TowerConfig = dict[str, Any]
 Channels: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  #: mean and standard deviation of red, green, blue
 
 CLIP_CHANNELS: Channels = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
@@ -23,24 +23,24 @@ CIFAR_CHANNELS: Channels = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 #: core, top-1 on emoji/iid, 0.1 is chance; a text tower of width 96): timm's test_resnet 6.5 % in 39 CPU seconds,
 #: test_byobnet 5.4 in 32, test_convnext 4.7 in 34, test_efficientnet 3.8 in 35, open_clip's ResNet [1, 1, 1, 1] of
 #: width 16 4.2 in 46 and of width 32 6.9 in 99, resnet10t 8.7 in 92, this ViT 1.6 in 68.
-IMAGE_TOWERS: dict[str, Config] = {
+IMAGE_TOWERS: dict[str, TowerConfig] = {
     "tiny-resnet": {"timm_model_name": "test_resnet", "timm_pool": "avg", "timm_proj": "linear"},
     "tiny-vit": {"layers": 4, "width": 128, "head_width": 32, "patch_size": 8},
 }
 
 #: Text towers for short captions, with a vocabulary learned from them. One layer of width 64 lost nothing against two
 #: of width 96 (6.7 % each, at a learning rate of 2e-3) and saved a quarter of the step.
-TEXT_TOWERS: dict[str, Config] = {
+TEXT_TOWERS: dict[str, TowerConfig] = {
     "tiny-transformer": {"context_length": 24, "width": 64, "heads": 2, "layers": 1},
 }
 
 #: Towers of papers that open_clip has no architecture for, and its RN50 in small.
-PAPER_IMAGE_TOWERS: dict[str, Config] = {
+PAPER_IMAGE_TOWERS: dict[str, TowerConfig] = {
     "tiny-rn50": {"layers": [1, 1, 1, 1], "width": 16, "head_width": 32},
     # torchvision's ResNet-50, averaged: NUCLR's. open_clip's RN50 pools by attention and has no ImageNet weights.
     "resnet50": {"timm_model_name": "resnet50", "timm_pool": "avg", "timm_proj": "linear"},
 }
-PAPER_TEXT_TOWERS: dict[str, Config] = {
+PAPER_TEXT_TOWERS: dict[str, TowerConfig] = {
     # ProLIP's, with CLIP's vocabulary
     "transformer-12x768": {"context_length": 64, "vocab_size": 49408, "width": 768, "heads": 12, "layers": 12},
 }
@@ -64,7 +64,7 @@ _BERT_BASE = {
 }
 #: Text towers of transformers: name on the hub -> configuration, as its page has it. DistilBERT is a BERT without
 #: token types, so one configuration serves both.
-HF_TEXT_TOWERS: dict[str, Config] = {
+HF_TEXT_TOWERS: dict[str, TowerConfig] = {
     "bert-base-uncased": _BERT_BASE,
     "distilbert-base-uncased": {**_BERT_BASE, "num_hidden_layers": 6, "type_vocab_size": 0},
 }
@@ -92,22 +92,22 @@ def open_clip_models() -> dict[str, Path]:
 
 
 @cache
-def open_clip_model(name: str) -> Config:
+def open_clip_model(name: str) -> TowerConfig:
     """Return the configuration of an open_clip architecture: embed_dim, vision_cfg, text_cfg and the like."""
-    config: Config = json.loads(open_clip_models()[name].read_text())
+    config: TowerConfig = json.loads(open_clip_models()[name].read_text())
     return config
 
 
-def bert_context(config: Config) -> Config:
+def bert_context(config: TowerConfig) -> TowerConfig:
     """Return a configuration of transformers with the context length of a suite without `towers.context`."""
     return {"context_length": min(BERT_CONTEXT, config.get("max_position_embeddings", 512)), **config}
 
 
-def read_bert(folder: Path) -> Config:
+def read_bert(folder: Path) -> TowerConfig:
     """Return a transformers folder's configuration with BERT's names; UserError if it is no (Distil)BERT."""
     path = folder / "config.json"
     try:
-        config: Config = parsed(content(path, JSON_BYTES))
+        config: TowerConfig = parsed(content(path, JSON_BYTES))
     except (OSError, ValueError) as error:
         raise UserError(f"towers.text: {path}: cannot be read: {one_line(error)}") from error
     if not isinstance(config, dict):

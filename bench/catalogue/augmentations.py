@@ -1,8 +1,8 @@
 """Every augmentation of training images: an entry here is all that suites, loaders, messages and docs need of one.
 
 A new augmentation is one more entry of `AUGMENTATIONS`, here or by `AUGMENTATIONS.add(...)` from Python before the
-suite is loaded. Its recipe is a `bench.data.augment.Recipe` (or None) for drawn art, which lies in memory, and a
-`bench.data.photo.Recipe` for photographs, which are decoded from shards.
+suite is loaded. Its recipe is a `bench.data.augment.DrawnRecipe` (or None) for drawn art, which lies in memory, and a
+`bench.data.photo.PhotoRecipe` for photographs, which are decoded from shards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Augmentation:
     source: str = ""  #: the paper or code it comes from
 
 
-_drawn, _photograph = lazy("bench.data.augment:Recipe"), lazy("bench.data.photo:Recipe")
+_drawn, _photograph = lazy("bench.data.augment:DrawnRecipe"), lazy("bench.data.photo:PhotoRecipe")
 
 
 def _of_photographs(name: str, source: str, summary: str, **options: Any) -> Augmentation:

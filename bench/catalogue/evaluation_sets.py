@@ -16,7 +16,7 @@ import yaml
 from bench import reading
 from bench.errors import UserError, nearest
 
-Kind: TypeAlias = Literal["classification", "retrieval", "association", "hierarchy"]
+DatasetKind: TypeAlias = Literal["classification", "retrieval", "association", "hierarchy"]
 Split: TypeAlias = Literal["test", "train", "validation"]
 Names: TypeAlias = tuple[str, ...]
 SPLITS: tuple[Split, ...] = ("test", "train", "validation")
@@ -29,7 +29,7 @@ CATALOGUE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry a dat
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class EvaluationSet:
     """One data set. Numbers are those of its publishers; the files on the disk are counted anew."""
 
     name: str  #: in suites, records and tables
@@ -38,7 +38,7 @@ class Entry:
     classes: int = 0  #: 0 if it has none
     train: int = 0  #: images that a probe learns from; 0 = no such split
     validation: int = 0  #: images of a split of its own, for retrieval
-    kind: Kind = "classification"
+    kind: DatasetKind = "classification"
     metric: str = "top1"  #: its main one in the DataComp suite
     folds: int = 1  #: parts of consecutive images, with their texts, that retrieval is measured within
     webdataset: str = ""  #: the part of its folder's name after wds_, if that is not its own name
@@ -77,13 +77,15 @@ class Entry:
 
 
 @cache
-def entries() -> Mapping[str, Entry]:
+def entries() -> Mapping[str, EvaluationSet]:
     """Return all data sets of the catalogue by name."""
     rows = yaml.safe_load(CATALOGUE.read_text())
-    return {name: Entry(name=name, **{**row, "fields": tuple(row.get("fields", ()))}) for name, row in rows.items()}
+    return {
+        name: EvaluationSet(name=name, **{**row, "fields": tuple(row.get("fields", ()))}) for name, row in rows.items()
+    }
 
 
-def known(name: str) -> Entry | None:
+def known(name: str) -> EvaluationSet | None:
     """Return a data set of the catalogue, or the user's own: a folder wds_NAME with classnames.txt or captions."""
     from bench import data_folder  # here, because `bench.data` reads the catalogue itself
 
@@ -91,7 +93,7 @@ def known(name: str) -> Entry | None:
     return entries().get(name) or (_own(name, folder) if OWN.fullmatch(name) and os.path.isdir(folder) else None)
 
 
-def expected(name: str) -> Entry | None:
+def expected(name: str) -> EvaluationSet | None:
     """Return what `known` does, or an empty entry for a set that may be the user's own on another machine.
 
     Returns None if the name is a mistake.
@@ -101,11 +103,11 @@ def expected(name: str) -> Entry | None:
     if name.startswith("wds_"):
         return None
     near = difflib.get_close_matches(name.lower(), entries(), n=1, cutoff=0.8)
-    return Entry(name, name, 0, publisher="") if OWN.fullmatch(name) and not near else None
+    return EvaluationSet(name, name, 0, publisher="") if OWN.fullmatch(name) and not near else None
 
 
 @cache
-def _own(name: str, folder: Path) -> Entry:
+def _own(name: str, folder: Path) -> EvaluationSet:
     """Return the entry that a folder allows. Images are counted when they are read; until then a split has 1 or 0.
 
     Raises UserError if its class names cannot be read.
@@ -113,8 +115,10 @@ def _own(name: str, folder: Path) -> Entry:
     names = folder / "classnames.txt"
     classes = len(reading.lines(names)) if os.path.lexists(names) else 0
     test, train, validation = (int(any(os.path.isdir(folder / one) for one in FOLDERS[split])) for split in SPLITS)
-    kind: Kind = "classification" if classes else "retrieval"
-    return Entry(name, name, test, classes, train, validation, kind, "top1" if classes else "mean_r1", publisher="")
+    kind: DatasetKind = "classification" if classes else "retrieval"
+    return EvaluationSet(
+        name, name, test, classes, train, validation, kind, "top1" if classes else "mean_r1", publisher=""
+    )
 
 
 def unknown(name: str) -> str:
@@ -136,7 +140,7 @@ def _in_folder(folder: str) -> str:
     return stem
 
 
-def parse(dataset: str) -> tuple[Entry, Split]:
+def parse(dataset: str) -> tuple[EvaluationSet, Split]:
     """Map "pets" to its entry and "test", "pets/train" to its entry and "train". UserError for anything else."""
     name, slash, written = dataset.partition("/")
     entry = expected(name)

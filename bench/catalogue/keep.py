@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SelectionInputs:
     """The data that a choice of rows may use."""
 
     keys: Sequence[str]  #: [N] of all training rows, in row order
@@ -32,13 +32,13 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Keep:
+class DataSelection:
     """A kind of data selection."""
 
     name: str  #: the word in suites
     #: a clause after "trained on": "the pairs that ..."; "" = only given weights score the pairs; "{score}" = by what
     about: str
-    choose: Callable[[Asked], Ints]  #: the kept rows, int64 and rising; ValueError says why there are none
+    choose: Callable[[SelectionInputs], Ints]  #: the kept rows, int64 and rising; ValueError says why there are none
     takes: tuple[str, ...] = ()  #: keys beside the kind that it needs: "share", "rows"
     uses: str = ""  #: knowledge that no method has: "the truth"; such rows are marked, never ranked, never bold
     truth_alone: bool = False  #: its rows follow from which pairs are clean; whose captions the others have is nothing
@@ -48,13 +48,13 @@ class Keep:
     about_external: str = ""  #: `about` where given weights score the pairs, and no run does; "" = it takes none
 
 
-def kept_of(asked: Asked) -> int:
+def kept_of(asked: SelectionInputs) -> int:
     """Return the number of rows that the share asks for, rounded up as in exact arithmetic."""
     assert asked.share is not None
     return math.ceil(asked.share * len(asked.keys) - 1e-9)
 
 
-def _clean(asked: Asked) -> Ints:
+def _clean(asked: SelectionInputs) -> Ints:
     """Return the rows that the manifest leaves alone; ValueError if the noise is new in every step."""
     if asked.corrupted is None:
         raise ValueError("resampled positives leave no fixed set of clean pairs")
@@ -63,7 +63,7 @@ def _clean(asked: Asked) -> Ints:
     return np.flatnonzero(left).astype(np.int64)
 
 
-def _trusted(asked: Asked) -> Ints:
+def _trusted(asked: SelectionInputs) -> Ints:
     assert asked.rows is not None
     order = counter.hash_order(asked.keys, f"trusted {asked.seed}".encode())
     chosen = order[np.isin(order, _clean(asked))]
@@ -72,11 +72,11 @@ def _trusted(asked: Asked) -> Ints:
     return np.sort(chosen[: asked.rows])
 
 
-def _random(asked: Asked) -> Ints:
+def _random(asked: SelectionInputs) -> Ints:
     return np.sort(counter.hash_order(asked.keys, f"random {asked.seed}".encode())[: kept_of(asked)])
 
 
-def _highest(asked: Asked) -> Ints:
+def _highest(asked: SelectionInputs) -> Ints:
     """Return the rows of highest score, in the order of their hashes where scores are equal."""
     if asked.scores is None:
         raise ValueError("the run that scores the pairs is not trained yet")
@@ -87,13 +87,13 @@ def _highest(asked: Asked) -> Ints:
     return np.sort(ranked[: kept_of(asked)])
 
 
-KEEPS: Registry[Keep] = Registry(
+KEEPS: Registry[DataSelection] = Registry(
     "a data selection",
     (
-        Keep("all", "all pairs", lambda asked: np.arange(len(asked.keys), dtype=np.int64)),
+        DataSelection("all", "all pairs", lambda asked: np.arange(len(asked.keys), dtype=np.int64)),
         # an upper bound for any way of finding the clean pairs
-        Keep("oracle", "the pairs that are known to be clean", _clean, uses="the truth", truth_alone=True),
-        Keep(  # pairs that somebody looked at
+        DataSelection("oracle", "the pairs that are known to be clean", _clean, uses="the truth", truth_alone=True),
+        DataSelection(  # pairs that somebody looked at
             "trusted",
             "pairs drawn among those that are known to be clean",
             _trusted,
@@ -102,7 +102,7 @@ KEEPS: Registry[Keep] = Registry(
             reference_keeps_all=True,
         ),
         *(
-            Keep(
+            DataSelection(
                 name,
                 f"the pairs of {best} under a reference run" if by_a_run else "",
                 _highest,
@@ -132,7 +132,7 @@ KEEPS: Registry[Keep] = Registry(
             )
         ),
         # the control beside any choice of rows: it differs in number alone
-        Keep("random", "a random share of the pairs", _random, takes=("share",)),
+        DataSelection("random", "a random share of the pairs", _random, takes=("share",)),
     ),
     absent="not offered",
 )

@@ -18,14 +18,14 @@ from bench.settings_base import Model, Word
 from bench.yaml_source import fault
 
 
-class Options(Model):
+class NoiseOptions(Model):
     """Base of a kind's own settings, `noise.options` of a suite.
 
     They are part of a run's identity but for the fields in `outside`, such as paths.
     """
 
 
-class EditOptions(Options):
+class EditOptions(NoiseOptions):
     """How the texts of corrupted rows are edited."""
 
     op: Literal["drop", "swap", "truncate", "boilerplate"] = "drop"
@@ -48,7 +48,7 @@ class EditOptions(Options):
         return self
 
 
-class NeighbourOptions(Options):
+class NeighbourOptions(NoiseOptions):
     """How near the texts are that rows swap."""
 
     #: most rows of a group of near texts; 2 is hardest, and a group of all corrupted rows is `shuffled_captions`
@@ -56,7 +56,7 @@ class NeighbourOptions(Options):
     vectors: Literal["word", "char"] = "word"  #: tf-idf of words, or of 3 to 5 characters within words
 
 
-class PoisonOptions(Options):
+class PoisonOptions(NoiseOptions):
     """What the poison does, and where its trigger lies."""
 
     later: ClassVar = frozenset({"images", "targets", "count"})
@@ -97,7 +97,7 @@ class NoiseKind:
     fixed: bool = True  #: the same rows for the whole run, which the manifest names; False = drawn anew in every step
     poisons: bool = False  #: is an attack, whose success can be measured
     files: str = ""  #: who publishes its files, one for each rate above 0; "" = it has none
-    options: type[Options] = Options
+    options: type[NoiseOptions] = NoiseOptions
 
     @property
     def for_held_out(self) -> bool:

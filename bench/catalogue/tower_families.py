@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.catalogue import architectures
-from bench.catalogue.architectures import Config
+from bench.catalogue.architectures import TowerConfig
 from bench.errors import UserError, nearest
 from bench.registry import Registry, lazy
 
-Kind = Literal["image", "text"]
+TowerKind = Literal["image", "text"]
 FEATURES = "features"  #: the name of the towers that are heads on stored features
 _OPEN_CLIP_IMAGE, _OPEN_CLIP_TEXT = (lazy(f"bench.towers.build:open_clip_{kind}") for kind in ("image", "text"))
 _PUBLISHED_TOKENIZER = lazy("bench.towers.tokenization:published")
@@ -33,13 +33,13 @@ class ImageTowers:
 
     names: Callable[[], Collection[str]]  #: in suites, `towers.image`
     #: (name, pixels a side or numbers of a stored feature vector, width of the embedding) -> its configuration
-    config: Callable[[str, int, int], Config]
+    config: Callable[[str, int, int], TowerConfig]
     #: name -> JSON values that enter the ids of runs: all that results depend on, because the code of `build` does not
     #: enter them
     content: Callable[[str], Any]
     #: (name, configuration, width of the embedding D) -> nn.Module, normalised [b, 3, H, W] -> [b, D]; drawn from the
     #: global RNG. Probes read its method `pooled`, [b, 3, H, W] -> [b, P]; towers of open_clip need none.
-    build: Callable[[str, Config, int], Any] = _OPEN_CLIP_IMAGE
+    build: Callable[[str, TowerConfig, int], Any] = _OPEN_CLIP_IMAGE
     wrong: Callable[[str], str] = _nothing  #: returns why a name of the family is no tower to train; "" if it is one
 
 
@@ -48,19 +48,19 @@ class TextTowers:
     """The text towers of a family."""
 
     names: Callable[[], Collection[str]]  #: in suites, `towers.text`
-    config: Callable[[str], Config]  #: name -> its configuration, with "context_length", tokens a caption
+    config: Callable[[str], TowerConfig]  #: name -> its configuration, with "context_length", tokens a caption
     content: Callable[[str], Any]  #: as of `ImageTowers`
     #: (name, configuration, width of the embedding D, tokenizer) -> nn.Module, int64 [b, L] -> [b, D], with an
     #: attribute `context_length` (L); drawn from the global RNG
-    build: Callable[[str, Config, int, Any], Any] = _OPEN_CLIP_TEXT
+    build: Callable[[str, TowerConfig, int, Any], Any] = _OPEN_CLIP_TEXT
     #: (TowerSettings, configuration, learn) -> bench.towers.tokenization.Tokenizer; `learn(tokens, context_length)`
     #: makes one from the training texts
-    tokenizer: Callable[[Any, Config, Any], Any] = _PUBLISHED_TOKENIZER
+    tokenizer: Callable[[Any, TowerConfig, Any], Any] = _PUBLISHED_TOKENIZER
     #: (name, configuration) -> the tokenizer of transformers that it reads by, whose files must be there; None = none
-    vocabulary: Callable[[str, Config], str | None] = lambda _name, _config: None
+    vocabulary: Callable[[str, TowerConfig], str | None] = lambda _name, _config: None
     folders: bool = False  #: any other name is a folder, which holds configuration and vocabulary
     #: configuration -> what it is, if methods that change a text transformer cannot change it; "" if they can
-    other: Callable[[Config], str] = lambda _config: "a tower of its own kind"
+    other: Callable[[TowerConfig], str] = lambda _config: "a tower of its own kind"
     wrong: Callable[[str], str] = _nothing  #: as of `ImageTowers`
 
 
@@ -74,7 +74,7 @@ class TowerFamily:
     text: TextTowers | None = None
 
 
-def _images_of(configs: dict[str, Config]) -> ImageTowers:
+def _images_of(configs: dict[str, TowerConfig]) -> ImageTowers:
     """Return the image towers of open_clip with these configurations."""
     return ImageTowers(
         names=configs.keys,
@@ -83,7 +83,7 @@ def _images_of(configs: dict[str, Config]) -> ImageTowers:
     )
 
 
-def _texts_of(configs: dict[str, Config], **own: Any) -> TextTowers:
+def _texts_of(configs: dict[str, TowerConfig], **own: Any) -> TextTowers:
     return TextTowers(
         names=configs.keys,
         config=configs.__getitem__,
@@ -93,15 +93,15 @@ def _texts_of(configs: dict[str, Config], **own: Any) -> TextTowers:
     )
 
 
-def _open_clip_image(name: str, size: int, dim: int) -> Config:
+def _open_clip_image(name: str, size: int, dim: int) -> TowerConfig:
     model = architectures.open_clip_model(name)
-    config: Config = {**model["vision_cfg"], "image_size": size}
+    config: TowerConfig = {**model["vision_cfg"], "image_size": size}
     if config.get("timm_proj") == "none" and model["embed_dim"] != dim:
         config["timm_proj"] = "linear"  # its features are of another width than the suite's embedding
     return config
 
 
-def _open_clip_text(name: str) -> Config:
+def _open_clip_text(name: str) -> TowerConfig:
     return {"context_length": 77, "vocab_size": 49408, **architectures.open_clip_model(name)["text_cfg"]}
 
 
@@ -110,7 +110,7 @@ def _writes_captions(name: str) -> str:
     return f"{name!r} writes captions (CoCa); it is no tower that images and texts are compared by" * captions
 
 
-def _other_than_a_transformer(config: Config) -> str:
+def _other_than_a_transformer(config: TowerConfig) -> str:
     """Return the kind of a text tower of open_clip that is not the plain TextTransformer."""
     if config.get("hf_model_name"):
         return "a model of transformers that open_clip wraps"
@@ -220,7 +220,7 @@ def text_towers(name: str) -> TextTowers:
     return named[0]
 
 
-def unknown(kind: Kind, name: str) -> str:
+def unknown(kind: TowerKind, name: str) -> str:
     """Return the fault in the name of an "image" or "text" tower, with the nearest valid one; "" for a valid name."""
     halves = {one.name: half for one in TOWER_FAMILIES if (half := one.image if kind == "image" else one.text)}
     owners = [family for family, half in halves.items() if name in half.names()]

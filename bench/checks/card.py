@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from bench.adapters import hyperparameters, oracle_file, registry
 from bench.adapters.oracle_file import Numbers, OracleCase, OracleStep
 from bench.checks import lab, oracles
-from bench.checks.oracles import Case, Comparison
+from bench.checks.oracles import Case, KnownValue
 from bench.checks.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, graded, same, total_of
 from bench.errors import UserError, nearest, one_line
 from bench.training import side_towers
@@ -129,7 +129,7 @@ def known_values(subject: Subject) -> None:
                 raise Failed(f"{case.path}: {one.what}: {one_line(error, 300)}") from error
 
 
-def _compared(case: Case) -> Iterator[Comparison]:
+def _compared(case: Case) -> Iterator[KnownValue]:
     """Yield the comparisons of a case. An error of the adapter becomes Failed and names the case."""
     try:
         yield from case.compare()
@@ -201,7 +201,7 @@ def brought(method: str, path: Path) -> Iterator[Case]:
         yield Case(f"{path.name}, case {case.name!r}", partial(_compare, method, path, case))
 
 
-def _compare(name: str, path: Path, case: OracleCase) -> Iterator[Comparison]:
+def _compare(name: str, path: Path, case: OracleCase) -> Iterator[KnownValue]:
     image = case.steps[0].inputs["image"]
     facts = Facts(rows=case.rows, batch=len(image), dim=len(image[0]), seed=case.seed)
     try:
@@ -213,7 +213,7 @@ def _compare(name: str, path: Path, case: OracleCase) -> Iterator[Comparison]:
         yield from _step(method, number, step, after, case.tolerance)
 
 
-def _step(method: Any, number: int, step: OracleStep, next_epoch: int, tolerance: float) -> Iterator[Comparison]:
+def _step(method: Any, number: int, step: OracleStep, next_epoch: int, tolerance: float) -> Iterator[KnownValue]:
     z = {key: torch.tensor(value, dtype=torch.float64, requires_grad=True) for key, value in step.inputs.items()}
     total = len(z["image"])
     clock = Clock(number, step.phase or method.phases()[-1].name, step.progress, step.epoch)
@@ -240,6 +240,6 @@ def _known(values: dict[str, Tensor], name: str) -> Tensor:
     return values[name]
 
 
-def _close(what: str, actual: Tensor, expected: Numbers, tolerance: float) -> Comparison:
+def _close(what: str, actual: Tensor, expected: Numbers, tolerance: float) -> KnownValue:
     largest = float(torch.as_tensor(expected, dtype=torch.float64).abs().max())
-    return Comparison(what, actual.double(), expected, tolerance, 1e-3 * tolerance * largest)
+    return KnownValue(what, actual.double(), expected, tolerance, 1e-3 * tolerance * largest)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import bench.machine.torchvision_fix  # noqa: F401  before anything imports open_clip
-from bench.checks.oracles import NAMES, Comparison, values
+from bench.checks.oracles import NAMES, KnownValue, values
 from bench.towers.batchnorm import group_batchnorm
 from bench.towers.build import OpenClipTowers
 from methods.base import Adapter
@@ -116,7 +116,7 @@ def compared(
     given: Tensors | None = None,
     batch: Batch | None = None,
     rtol: float = 1e-9,
-) -> Iterator[Comparison]:
+) -> Iterator[KnownValue]:
     """Compare a step as the runner evaluates it, as `graded` does; `given` in place of what `observe` returns."""
     constants = observed(method, z, batch) if given is None else given
     yield from graded(method, sum_of_tiles(method, z, constants), z, expected, rtol)
@@ -124,10 +124,10 @@ def compared(
 
 def graded(
     method: Any, loss: Tensor, z: Tensors, expected: Mapping[str, Any] | float, rtol: float = 1e-9
-) -> Iterator[Comparison]:
+) -> Iterator[KnownValue]:
     """Compare the loss and, if expected, its gradients in the leaves, their norms, its slope in the log scale."""
     expected = {"loss": expected} if isinstance(expected, float) else expected
-    yield Comparison("loss", loss, expected["loss"])
+    yield KnownValue("loss", loss, expected["loss"])
     yield from gradients(loss, z, expected, rtol)
     norms = {name: expected[f"grad_{name}_norm"] for name in z if f"grad_{name}_norm" in expected}
     yield from gradient_norms(loss, z, norms | dict(expected.get("grad_norms", {})))
@@ -135,17 +135,17 @@ def graded(
         yield from gradients(loss, {"log_scale": method.scale.rho}, expected)
 
 
-def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[Comparison]:
+def gradients(loss: Tensor, z: Tensors, expected: Mapping[str, Any], rtol: float = 1e-9) -> Iterator[KnownValue]:
     """Compare gradients in every leaf whose "grad_<name>" is expected; 0 if the loss does not depend on a leaf."""
     for name, leaf in z.items():
         if f"grad_{name}" in expected:
-            yield Comparison(f"gradient of {name}", _gradient(loss, leaf), expected[f"grad_{name}"], rtol)
+            yield KnownValue(f"gradient of {name}", _gradient(loss, leaf), expected[f"grad_{name}"], rtol)
 
 
-def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[Comparison]:
+def gradient_norms(loss: Tensor, z: Tensors, expected: Mapping[str, float], rtol: float = 1e-9) -> Iterator[KnownValue]:
     """Compare Frobenius norms of the loss's gradients in the named leaves; 0 if the loss does not depend on a leaf."""
     for name, norm in expected.items():
-        yield Comparison(f"norm of the gradient of {name}", _gradient(loss, z[name]).norm(), norm, rtol)
+        yield KnownValue(f"norm of the gradient of {name}", _gradient(loss, z[name]).norm(), norm, rtol)
 
 
 def _gradient(loss: Tensor, leaf: Tensor) -> Tensor:

@@ -40,10 +40,10 @@ LAYOUTS: dict[str, tuple[int, int, int | None]] = {
     "one process": (2, 1, None),
     "one process in micro-batches": (2, 1, 16),
 }
-Results = dict[str, list[dict[str, Any]]]  #: layout -> for each rank: training's name -> its results
+TrainingResults = dict[str, list[dict[str, Any]]]  #: layout -> for each rank: training's name -> its results
 
 
-class Ranks:
+class RankPool:
     """Three processes under gloo, which start when they are first asked. A context manager: leaving it ends them."""
 
     def __init__(self) -> None:
@@ -51,9 +51,9 @@ class Ranks:
         self._connections: list[Connection] = []
         self._scratch: TemporaryDirectory[str] | None = None
         self._thread = ThreadPoolExecutor(1)  # asks them, while the caller goes on
-        self._asked: dict[str, Future[Results]] = {}
+        self._asked: dict[str, Future[TrainingResults]] = {}
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> RankPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,11 +65,11 @@ class Ranks:
         if name not in self._asked:
             self._asked[name] = self._thread.submit(self._answer, dict(trainings))
 
-    def answer(self, name: str) -> Results:
+    def answer(self, name: str) -> TrainingResults:
         """Return the results of `ask`. Raises Failed if a rank raised or hangs; the next `ask` starts new ranks."""
         return self._asked.pop(name).result()
 
-    def _answer(self, trainings: dict[str, Training]) -> Results:
+    def _answer(self, trainings: dict[str, Training]) -> TrainingResults:
         if not self._processes:
             self._start()
         try:

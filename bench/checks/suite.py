@@ -15,7 +15,7 @@ import torch
 
 from bench.adapters import registry
 from bench.checks import card, encoding, needs, numbers, objective, precision, training
-from bench.checks.pool import Ranks
+from bench.checks.pool import RankPool
 from bench.checks.subject import Failed, Skipped, Subject
 from bench.console.text import joined
 from bench.errors import UserError
@@ -79,7 +79,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def examine(subject: Subject, pool: Ranks, checks: tuple[Check, ...] = CHECKS) -> Iterator[Result]:
+def examine(subject: Subject, pool: RankPool, checks: tuple[Check, ...] = CHECKS) -> Iterator[Result]:
     """Run checks on one method. Ranks get their work first and are read last: they use the other core meanwhile."""
     if any(check.run is training.ranks for check in checks):
         with contextlib.suppress(Exception):  # the check itself meets the same error and reports it
@@ -90,7 +90,7 @@ def examine(subject: Subject, pool: Ranks, checks: tuple[Check, ...] = CHECKS) -
         yield Result(subject.name, check.name, outcome, time.perf_counter() - started, reason)
 
 
-def _outcome(subject: Subject, pool: Ranks, check: Check) -> tuple[Outcome, str]:
+def _outcome(subject: Subject, pool: RankPool, check: Check) -> tuple[Outcome, str]:
     known = subject.kind.known_failures.get(check.name)
     try:
         given: dict[object, list[object]] = {training.ranks: [pool], card.card: [[one.name for one in CHECKS]]}
@@ -140,7 +140,7 @@ def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Res
     before = torch.get_num_threads()
     torch.set_num_threads(1)  # the ranks work beside this process, and bits should not depend on the machine
     try:
-        with Ranks() as pool:
+        with RankPool() as pool:
             for subject in map(subject_of, targets):
                 say(f"{subject.name}: {subject.kind.about.title}")
                 for result in examine(subject, pool):

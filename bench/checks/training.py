@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load, load_file
 
 from bench.adapters import registry
-from bench.checks.pool import Ranks
+from bench.checks.pool import RankPool
 from bench.checks.subject import Failed, Subject, Variant, same
 from bench.checks.trainings import Training, make, pairs, train_alone
 from bench.data.noise import shuffled_captions
@@ -60,7 +60,7 @@ def rank_trainings(subject: Subject) -> dict[str, Training]:
     return trainings
 
 
-def ranks(subject: Subject, pool: Ranks) -> None:
+def ranks(subject: Subject, pool: RankPool) -> None:
     """One, two and three processes, with micro-batches or without, give the same step.
 
     The loss, every parameter's gradient and every state tensor agree within 1e-9 in fp64 over several steps and

@@ -22,8 +22,8 @@ from bench.loading.loader import Loader
 from bench.store import RunStore, writing
 from bench.suite.settings import TrainSettings
 from bench.training import side_towers
-from bench.training.loop import Job, train
-from bench.training.schedule import Resolved
+from bench.training.loop import TrainingJob, train
+from bench.training.schedule import ResolvedSteps
 from methods.protocol import Facts
 
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ def make(
     data: MemoryPairs | None = None,
     noise: NoiseManifest | None = None,
     device: torch.device = CPU,
-) -> Job:
+) -> TrainingJob:
     """A training that is ready to start or to resume, its weights drawn from fixed seeds on the CPU."""
     if training.plugin is not None:
         registry.add_plugin(training.plugin)
@@ -96,7 +96,7 @@ def make(
     loader = Loader(data, noise, towers, seed=3, recipe="none", **how)
     names = [phase.name for phase in method.phases()]
     counts = [training.steps // len(names) + (number < training.steps % len(names)) for number in range(len(names))]
-    resolved = Resolved(
+    resolved = ResolvedSteps(
         tuple(zip(names, counts, strict=True)),
         dict.fromkeys(names, 0),
         training.batch,
@@ -114,7 +114,7 @@ def make(
             "augment": "none",
         }
     )
-    return Job(method, towers, loader, settings, resolved, 3, out, group, device, log_every=1)
+    return TrainingJob(method, towers, loader, settings, resolved, 3, out, group, device, log_every=1)
 
 
 def train_alone(

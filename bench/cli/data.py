@@ -139,8 +139,8 @@ def shard(
     Images are copied as they are. What cannot be packed is listed in OUT/faults.csv.
     """
     from bench.data.pack.packing import pack
-    from bench.data.pack.writing import Options
+    from bench.data.pack.writing import PackOptions
 
     columns = (image_column, caption_column, key_column)
-    options = Options(str(images) if images else None, *columns, tuple(split or ()))
+    options = PackOptions(str(images) if images else None, *columns, tuple(split or ()))
     echo(*pack(source, out, options, per_shard, workers))

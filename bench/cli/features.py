@@ -14,7 +14,7 @@ from bench.console.text import echo
 app = typer.Typer(help="Features of frozen encoders, to train heads on.", no_args_is_help=True)
 
 
-class Dtype(StrEnum):
+class StoredDtype(StrEnum):
     """How numbers are stored."""
 
     float16 = "float16"
@@ -49,7 +49,7 @@ Prompts = Annotated[
 Views = Annotated[int, typer.Option("--views", min=1, max=64, help="Stored views; all but the first are augmented.")]
 
 # Options of `convert`
-Source = Annotated[
+SourceFile = Annotated[
     Path, typer.Argument(metavar="SOURCE", help="A Parquet file with keys and captions, or a folder of clip-retrieval.")
 ]
 Name = Annotated[str | None, typer.Option("--name", help="The set's name; default: that of OUT.", show_default=False)]
@@ -62,7 +62,8 @@ TextFile = Annotated[
 Key = Annotated[str | None, typer.Option("--key", metavar="COLUMN", help="The column of keys.")]
 Caption = Annotated[str, typer.Option("--caption", metavar="COLUMN", help="The column of captions.")]
 StoredAs = Annotated[
-    Dtype | None, typer.Option("--dtype", help="How numbers are stored; default: as they are.", show_default=False)
+    StoredDtype | None,
+    typer.Option("--dtype", help="How numbers are stored; default: as they are.", show_default=False),
 ]
 
 
@@ -76,7 +77,7 @@ def extract(
     suite: ForSuite = None,
     prompts: Prompts = None,
     views: Views = 1,
-    dtype: Annotated[Dtype, typer.Option("--dtype", help="How numbers are stored.")] = Dtype.float16,
+    dtype: Annotated[StoredDtype, typer.Option("--dtype", help="How numbers are stored.")] = StoredDtype.float16,
     results: Results = Path("results"),
     data: DataFolder = None,
 ) -> None:
@@ -89,13 +90,15 @@ def extract(
     sets = tuple(
         dict.fromkeys([*(evaluation or ()), *(extract_features.evaluation_sets(load_suite(suite)) if suite else ())])
     )
-    request = extract_features.Request(data_set, out, images, texts, sets, prompts, views, dtype.value, results)
+    request = extract_features.ExtractionRequest(
+        data_set, out, images, texts, sets, prompts, views, dtype.value, results
+    )
     echo(*extract_features.extract(request, shown=Progress()))
 
 
 @app.command()
 def convert(
-    source: Source,
+    source: SourceFile,
     out: Out,
     name: Name = None,
     images: ImageFile = None,
@@ -107,7 +110,7 @@ def convert(
     """Bring features that others extracted into a feature set, sorted by key and bound to keys and captions."""
     from bench.data.features import imports, tables
 
-    rows = tables.read(tables.Request(source, images, texts, key, caption))
+    rows = tables.read(tables.ImportRequest(source, images, texts, key, caption))
     about = imports.save(out, rows, name or out.name, dtype.value if dtype else None, "bench features convert")
     echo(f"{out}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}")
 

@@ -18,7 +18,7 @@ from bench.console.text import echo
 from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
-    from bench.planning.outcomes import Summary
+    from bench.planning.outcomes import RunOutcomes
     from bench.suite.suite import Suite
 
 
@@ -88,11 +88,11 @@ def worker(
     """
 
     def lead() -> int:
-        from bench.launch.launchers import Request
+        from bench.launch.launchers import LaunchRequest
         from bench.launch.worker import work_off
 
         store_at(results)
-        return _conclude(work_off(results, suite or (), Request(jobs, gpus, processes, track)))
+        return _conclude(work_off(results, suite or (), LaunchRequest(jobs, gpus, processes, track)))
 
     raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
 
@@ -130,7 +130,7 @@ def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path, le
     return lead() if here is None else on_all_ranks(meet(here), results, lead)
 
 
-def _reported(name: str, results: Path, summary: Summary) -> int:
+def _reported(name: str, results: Path, summary: RunOutcomes) -> int:
     """Write the report of a suite unless it is up to date, or runs are still to come; print where it is.
 
     Returns the exit code of `_conclude`.
@@ -179,7 +179,7 @@ def show(run: options.RunId, results: options.Results = RESULTS) -> None:
         raise typer.Exit(1)
 
 
-def _conclude(summary: Summary) -> int:
+def _conclude(summary: RunOutcomes) -> int:
     """Print in one line what became of the runs; return the exit code that says the same."""
     if not (summary.done or summary.failed or summary.busy or summary.interrupted or summary.queued):
         echo(f"nothing to do: all {len(summary.skipped)} runs are done")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and processes that only inde
 
 
 @dataclass(frozen=True)
-class Recipe:
+class DrawnRecipe:
     """Ranges of uniform draws; each recipe is an entry of `bench.catalogue.augmentations`."""
 
     shift: float  #: at most this share of the image's side, in both directions
@@ -34,7 +34,7 @@ def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, re
     A bilinear affine warp, which fills with white, then a scaling of the ink (white minus colour). `view` numbers
     further views of the same image. Raises UserError if `recipe` is not one of drawn art.
     """
-    ranges: Recipe | None = augmentations.recipe(recipe, "drawn art")
+    ranges: DrawnRecipe | None = augmentations.recipe(recipe, "drawn art")
     if ranges is None or not len(images):
         return images
     import torch
@@ -50,7 +50,7 @@ def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, re
     return np.asarray(255 - ink.to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy())
 
 
-def _affine(span: Floats, draws: Floats, ranges: Recipe) -> torch.Tensor:
+def _affine(span: Floats, draws: Floats, ranges: DrawnRecipe) -> torch.Tensor:
     """Return [6, b, 1, 1]: the coefficients xx, xy, x, yx, yy, y from output to input coordinates, both in [-1, 1]."""
     import torch
 

@@ -61,7 +61,7 @@ HALVES = {"emoji-a": 0, "emoji-b": 1}
 
 
 @dataclass(frozen=True)
-class Sample:
+class EmojiSample:
     """One sample of a shard."""
 
     fields: dict[str, Any]  #: key, captions, names, concept, subgroup, group, style, split, licence
@@ -69,7 +69,7 @@ class Sample:
 
 
 @cache
-def shard(style: str, folder: Path = FOLDER) -> tuple[Sample, ...]:
+def shard(style: str, folder: Path = FOLDER) -> tuple[EmojiSample, ...]:
     """Read all samples of a style. Raises UserError if the file is missing or `sha256s` has another sha256 for it."""
     path = folder / f"{style}.tar.gz"
     sums = {name: digest for digest, name in (line.split() for line in (folder / "sha256s").read_text().splitlines())}
@@ -86,10 +86,10 @@ def shard(style: str, folder: Path = FOLDER) -> tuple[Sample, ...]:
         for member in members(io.BytesIO(content), len(content))
     }
     stems = [name.removesuffix(".json") for name in files if name.endswith(".json")]
-    return tuple(Sample(json.loads(files[f"{stem}.json"]), files[f"{stem}.webp"]) for stem in stems)
+    return tuple(EmojiSample(json.loads(files[f"{stem}.json"]), files[f"{stem}.webp"]) for stem in stems)
 
 
-def decode(samples: Sequence[Sample], size: int) -> Pixels:
+def decode(samples: Sequence[EmojiSample], size: int) -> Pixels:
     """Return uint8 [n, size, size, 3]; 32 px is the rounded 2x2 mean of 64 px. Raises UserError for another size."""
     if size not in SIZES:
         raise UserError(f"emoji at {size} px: sizes are {' and '.join(map(str, SIZES))}")
@@ -122,7 +122,7 @@ def _headings(label: str) -> tuple[str, ...]:
     return tuple(sorted({sample.fields[label] for style in TRAINING_STYLES for sample in shard(style)}, key=str.encode))
 
 
-def samples(split: str) -> tuple[Sample, ...]:
+def samples(split: str) -> tuple[EmojiSample, ...]:
     """The samples of one of `SETS`, in the byte order of their keys. Raises UserError for a damaged shard."""
     if split == "selection":
         tested = {sample.fields["concept"] for sample in samples("iid")}

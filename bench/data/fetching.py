@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 
 from bench import data_folder, reading
-from bench.catalogue.evaluation_sets import FOLDERS, Entry, Split, parse
+from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, Split, parse
 from bench.data.evaluation import layouts
 from bench.data.evaluation.pairs import TEMPLATES
 from bench.data.shards.sources import braces, is_name
@@ -98,7 +98,7 @@ def _file(url: str, name: str) -> str:
     return f"{folder.rstrip('/')}/{name}"
 
 
-def _counted(entry: Entry, split: Split, url: str) -> tuple[str, bytes]:
+def _counted(entry: EvaluationSet, split: Split, url: str) -> tuple[str, bytes]:
     """Return the name of the split's folder there, and the text that says how many shards it has."""
     failed = None
     for name in FOLDERS[split]:

@@ -224,19 +224,19 @@ class ResizedPairs(MemoryPairs):
 
 
 @dataclass(frozen=True)
-class Example:
+class ExamplePair:
     """One pair."""
 
     captions: tuple[str, ...]  #: its own, the plainest first
     webp: bytes  #: its picture
 
 
-def drawn(pairs: Pairs, rows: Ints) -> list[Example]:
+def drawn(pairs: Pairs, rows: Ints) -> list[ExamplePair]:
     """Return some rows of any pairs of pictures. Raises UserError if they are stored features, or cannot be read."""
     if isinstance(pairs, StoredFeatures):
         raise UserError(f"{pairs.name}: its images are stored features, which have no pictures")
     examples = []
     for row, pixels in zip(rows.tolist(), pairs.images(rows), strict=True):
         Image.fromarray(pixels).save(file := io.BytesIO(), "WEBP", lossless=True)
-        examples.append(Example(pairs.captions(row), file.getvalue()))
+        examples.append(ExamplePair(pairs.captions(row), file.getvalue()))
     return examples

@@ -56,7 +56,7 @@ CROP, SQUASH = Resize(), Resize("squash")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PhotoRecipe:
     """The training augmentation of photographs; each recipe is an entry of `bench.catalogue.augmentations`."""
 
     #: range of the share of the area that a random crop covers; None: resize as in evaluation
@@ -129,9 +129,9 @@ def sampled(image: Image.Image, row: int, epoch: int, seed: int, view: int, reci
 
     Raises UserError if `recipe` is not one of photographs.
     """
-    do: Recipe = augmentations.recipe(recipe, "photographs")
+    do: PhotoRecipe = augmentations.recipe(recipe, "photographs")
     if do.plain_first and not view:
-        do = Recipe()
+        do = PhotoRecipe()
     key = counter.word(seed, "photograph", epoch, view)
     draws = counter.uniforms(key, np.array([row], np.int64), DRAWS)[0].tolist()
     if do.before is not None:

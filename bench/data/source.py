@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from bench import data
 from bench.catalogue.evaluation_sets import entries, parse
-from bench.catalogue.families import Facts
+from bench.catalogue.families import DatasetFacts
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import evaluation, features, shards, synthetic
 from bench.data.features import about as description
@@ -64,13 +64,13 @@ class DataSource:
         if evaluation.find(dataset) is not None:
             evaluation.check(dataset)
 
-    def facts(self, dataset: str, drawn: int) -> Facts:
+    def facts(self, dataset: str, drawn: int) -> DatasetFacts:
         """Return the facts of an evaluation set; if it is not here, those that its publishers state."""
         if dataset in data.names():
             return facts_of(data.load(dataset, drawn))
         entry, _ = parse(dataset)
         images, classes = evaluation.counts(dataset)
-        return Facts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
+        return DatasetFacts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
 
     def has_captions(self, dataset: str) -> bool:
         """Whether an evaluation set has captions rather than classes alone."""
@@ -80,16 +80,16 @@ class DataSource:
 def source(settings: DataSettings) -> DataSource:
     """Return the source of a suite's data."""
     if settings.embedded:
-        return Embedded(settings)
-    return Features(settings) if settings.on_features else Shards(settings)
+        return EmbeddedSource(settings)
+    return FeatureSource(settings) if settings.on_features else ShardSource(settings)
 
 
-def facts_of(pairs: Pairs) -> Facts:
+def facts_of(pairs: Pairs) -> DatasetFacts:
     """The facts of a data set that is there."""
-    return Facts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})
+    return DatasetFacts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})
 
 
-class Embedded(DataSource):
+class EmbeddedSource(DataSource):
     """Pairs that come with the package."""
 
     in_memory = True
@@ -106,7 +106,7 @@ def _embedded(name: str, size: int) -> Pairs:
     return pairs
 
 
-class Shards(DataSource):
+class ShardSource(DataSource):
     """Pairs in indexed shards, or any number of made-up ones."""
 
     def pairs(self) -> Pairs:
@@ -118,7 +118,7 @@ class Shards(DataSource):
         return [] if self.settings.synthetic else shards.missing(self.settings)
 
 
-class Features(DataSource):
+class FeatureSource(DataSource):
     """Stored features, with the evaluation sets that lie beside them; or made-up ones."""
 
     in_memory = True
@@ -164,7 +164,7 @@ class Features(DataSource):
         if not self.missing_evaluation(dataset):
             self.evaluation(dataset)
 
-    def facts(self, dataset: str, drawn: int) -> Facts:
+    def facts(self, dataset: str, drawn: int) -> DatasetFacts:
         if self.missing_evaluation(dataset):
             return super().facts(dataset, drawn)
         metric = "" if dataset in data.names() else parse(dataset)[0].metric

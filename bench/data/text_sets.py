@@ -16,7 +16,7 @@ from bench.data.strings import TEXT_LISTS
 
 
 @runtime_checkable
-class Columnar(Protocol):
+class ColumnPairs(Protocol):
     """Pairs whose captions are an Arrow column."""
 
     def caption_lists(self, rows: Ints) -> Any:
@@ -76,13 +76,13 @@ class TextSets:
 
 def of_rows(pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
     """Return the texts of each of `rows` [b]."""
-    if isinstance(pairs, Columnar):
+    if isinstance(pairs, ColumnPairs):
         return [tuple(texts) for texts in pairs.caption_lists(rows).to_pylist()]
     return [pairs.captions(row) for row in rows.tolist()]
 
 
 def caption_lists(pairs: Pairs, rows: Ints) -> Any:
     """Return the captions of `rows` [m] as a pyarrow Array of m lists."""
-    if isinstance(pairs, Columnar):
+    if isinstance(pairs, ColumnPairs):
         return pairs.caption_lists(rows)
     return pa.array([pairs.captions(row) for row in rows.tolist()], TEXT_LISTS)

@@ -10,7 +10,7 @@ from bench.arrays import Ints
 from bench.catalogue.families import FAMILIES
 from bench.data.noise import NoiseManifest
 from bench.evaluation.features import Features
-from bench.evaluation.measures import Bench, Number
+from bench.evaluation.measures import MeasureInputs, Number
 from bench.evaluation.tasks import PROTOCOL, EvaluationPlan, Task
 from bench.store import Record
 
@@ -36,7 +36,7 @@ def evaluate(
     together; the first one alone publishes. Raises FloatingPointError if features or confidences are not finite, and
     UserError if data is missing or cannot be read.
     """
-    bench = Bench(plan, features, manifest, kept)
+    bench = MeasureInputs(plan, features, manifest, kept)
     for task in plan.tasks(at, manifest.summary if manifest else None):
         if done(task.key(at)):
             continue

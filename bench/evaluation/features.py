@@ -25,7 +25,7 @@ from bench.store import files
 from bench.towers.build import OpenClipTowers, normalise
 from methods.protocol import Method, Tensors, Towers
 
-Kind = Literal["embedding", "pooled", "projected"]
+FeatureKind = Literal["embedding", "pooled", "projected"]
 IMAGE_BATCH, TEXT_BATCH = 256, 512  # fixed, because another batch size rounds differently
 HELD = 4 << 30  #: bytes of features in memory, unless a single part is larger
 
@@ -49,7 +49,7 @@ def extract_images(
     method: Method,
     towers: OpenClipTowers,
     pairs: Pairs,
-    kind: Kind = "embedding",
+    kind: FeatureKind = "embedding",
     rows: Ints | None = None,
     channels: Channels | None = None,
     group: Group = ALONE,
@@ -77,7 +77,7 @@ def extract_images(
         return _joined(map(features, batches(pairs, own, IMAGE_BATCH)), spans, group, _place(kind, parameter.device))
 
 
-def _place(kind: Kind, device: torch.device) -> torch.device:
+def _place(kind: FeatureKind, device: torch.device) -> torch.device:
     """Where the features of images are kept, of towers on `device`."""
     return device if kind == "embedding" else torch.device("cpu")
 
@@ -151,7 +151,7 @@ class Features:
         """Where the towers are."""
         return next(self.towers.visual.parameters()).device
 
-    def images(self, pairs: Pairs, kind: Kind = "embedding") -> Tensors:
+    def images(self, pairs: Pairs, kind: FeatureKind = "embedding") -> Tensors:
         """Return `extract_images(pairs, kind)`, computed once."""
         own = (self.channels(pairs.name) if self.channels else None) or self.towers.channels
         return self.kept(

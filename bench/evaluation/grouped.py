@@ -16,22 +16,22 @@ from scipy.sparse import csr_array
 from bench.arrays import Floats, Ints
 from bench.evaluation.bootstrap import interval, resamples
 
-Measured = tuple[float, tuple[float, float]]  #: a value and its 95 % interval
+WithInterval = tuple[float, tuple[float, float]]  #: a value and its 95 % interval
 
 
-def mean_per_class(hits: Floats, labels: Ints) -> Measured:
+def mean_per_class(hits: Floats, labels: Ints) -> WithInterval:
     """Return the mean over classes of the share of hits; hits float [n] in [0, 1], labels int [n]."""
     of_class = _members(labels, np.unique(labels))
     return _with_interval(lambda weights: np.nanmean(_shares(of_class, weights, hits), axis=1), len(hits))
 
 
-def worst_group(hits: Floats, groups: Ints) -> Measured:
+def worst_group(hits: Floats, groups: Ints) -> WithInterval:
     """Return the smallest share of hits of any group; hits float [n] in [0, 1], groups int [n]."""
     of_group = _members(groups, np.unique(groups))
     return _with_interval(lambda weights: np.nanmin(_shares(of_group, weights, hits), axis=1), len(hits))
 
 
-def macro_f1(labels: Ints, predicted: Ints) -> Measured:
+def macro_f1(labels: Ints, predicted: Ints) -> WithInterval:
     """Return the mean F1 of the classes that occur among `labels` [n]; predicted [n] may hold other classes."""
     classes = np.unique(labels)
     true, guessed, right = _members(labels, classes), _members(predicted, classes), labels == predicted
@@ -63,7 +63,7 @@ def _sums(values: Floats, members: Any) -> Floats:
     return np.ascontiguousarray(values @ members)
 
 
-def _with_interval(value: Callable[[Floats], Floats], n: int) -> Measured:
+def _with_interval(value: Callable[[Floats], Floats], n: int) -> WithInterval:
     """Apply `value`, which maps weights [r, n] to [r], to weights 1 and to bootstrap resamples."""
     point = float(value(np.ones((1, n)))[0])
     return point, interval(np.concatenate([value(block) for block in resamples(n)]))

@@ -19,11 +19,11 @@ from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.noise import Noise, NoiseManifest, noisy_mask
 from bench.evaluation import grouped
 from bench.evaluation.bootstrap import interval, mean_interval, ratio_replicates
-from bench.evaluation.features import Features, Kind, evaluation_mode
+from bench.evaluation.features import FeatureKind, Features, evaluation_mode
 from bench.evaluation.noise.detection import detect
 from bench.evaluation.probe import Labelled, adamw_probe, sweep_probe
 from bench.evaluation.puzzles import SIZES, prompt, solve
-from bench.evaluation.ranks import Ranks, offsets
+from bench.evaluation.ranks import AnswerRanks, offsets
 from bench.evaluation.retrieval import Retrieval, retrieve_within
 from bench.evaluation.tasks import EvaluationPlan, Task, folds_of
 from bench.evaluation.zero_shot import (
@@ -60,7 +60,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Bench:
+class MeasureInputs:
     """The input of every measure. A measure raises FloatingPointError if features are not finite."""
 
     plan: EvaluationPlan
@@ -77,7 +77,7 @@ def scores_of(*sides: Mapping[str, Tensor]) -> list[str]:
     return ["cosine", "csd"] if all("logvar" in side for side in sides) else ["cosine"]
 
 
-def zero_shot(task: Task, bench: Bench) -> Measured:
+def zero_shot(task: Task, bench: MeasureInputs) -> Measured:
     """Measure top-1 and top-5 accuracy among all classes of the data set's label, with a prompt ensemble.
 
     If the protocol has main metrics, the data set's own is added, once under its name and once as "main".
@@ -100,7 +100,7 @@ def zero_shot(task: Task, bench: Bench) -> Measured:
     return numbers, outcomes
 
 
-def class_ranking(task: Task, bench: Bench) -> Measured:
+def class_ranking(task: Task, bench: MeasureInputs) -> Measured:
     """Measure the mean reciprocal rank of the right class, and the geometric mean of its probability.
 
     They have less chance in them than hits. A model's scores become probabilities by one temperature, the best on the
@@ -126,13 +126,13 @@ def class_ranking(task: Task, bench: Bench) -> Measured:
     return numbers, outcomes
 
 
-def named_classes(pairs: Pairs, task: Task, bench: Bench) -> Mapping[str, Tensor]:
+def named_classes(pairs: Pairs, task: Task, bench: MeasureInputs) -> Mapping[str, Tensor]:
     """Return the features of the classes of the task's label, each the mean of its prompts."""
     templates = data.templates(pairs)
     return class_vectors(bench.features.texts(prompts(pairs.classes[task.label], templates)), len(templates))
 
 
-def _labelled_images(pairs: Pairs, task: Task, bench: Bench) -> tuple[Mapping[str, Tensor], Tensor]:
+def _labelled_images(pairs: Pairs, task: Task, bench: MeasureInputs) -> tuple[Mapping[str, Tensor], Tensor]:
     return bench.features.images(pairs), torch.from_numpy(pairs.labels[task.label])
 
 
@@ -141,7 +141,7 @@ def _rows(images: Mapping[str, Tensor], rows: Tensor) -> Mapping[str, Tensor]:
 
 
 #: metric -> its function of pairs, ranks of the right classes and what gives the predicted classes, int64 [n]
-_MAIN: Mapping[str, Callable[[Pairs, Ranks, Callable[[], np.ndarray]], grouped.Measured]] = {
+_MAIN: Mapping[str, Callable[[Pairs, AnswerRanks, Callable[[], np.ndarray]], grouped.WithInterval]] = {
     "mean_per_class_recall": lambda pairs, ranks, _: grouped.mean_per_class(ranks.hits(1), pairs.labels[CLASS]),
     "f1_macro": lambda pairs, _, predicted: grouped.macro_f1(pairs.labels[CLASS], predicted()),
     "worst_region": lambda pairs, ranks, _: grouped.worst_group(ranks.hits(1), pairs.labels["region"]),
@@ -149,7 +149,7 @@ _MAIN: Mapping[str, Callable[[Pairs, Ranks, Callable[[], np.ndarray]], grouped.M
 }
 
 
-def retrieval(task: Task, bench: Bench) -> Measured:
+def retrieval(task: Task, bench: MeasureInputs) -> Measured:
     """Measure recall at 1, 5 and 10 in both directions; for puzzles, the Jaccard index of their solutions."""
     pairs = bench.plan.load(task.dataset)
     if isinstance(pairs, EvaluationPairs) and pairs.puzzles:
@@ -172,7 +172,7 @@ def retrieval(task: Task, bench: Bench) -> Measured:
     return numbers, outcomes
 
 
-def _puzzles(pairs: EvaluationPairs, bench: Bench) -> Measured:
+def _puzzles(pairs: EvaluationPairs, bench: MeasureInputs) -> Measured:
     """Measure the mean Jaccard index of the puzzles with 10 to 12 candidates, with 5 or 6, and of all."""
     puzzles = pairs.puzzles
     images, cues = bench.features.images(pairs), bench.features.texts([prompt(one.cue) for one in puzzles])
@@ -205,7 +205,7 @@ def _recall_replicates(result: Retrieval) -> dict[str, Floats]:
     return with_means(ratio_replicates(totals, weights))
 
 
-def linear_probe(task: Task, bench: Bench) -> Measured:
+def linear_probe(task: Task, bench: MeasureInputs) -> Measured:
     """Measure the accuracy of CLIP's linear probe: features before the projection, penalty chosen on validation."""
     train, validation, classes = _probe_training(task, bench, "pooled")
     test = _labelled(bench.plan.load(task.dataset), task, bench, "pooled")
@@ -214,7 +214,7 @@ def linear_probe(task: Task, bench: Bench) -> Measured:
     return numbers, {**outcomes, "strength": np.array([probe.strength])}
 
 
-def adamw(task: Task, bench: Bench) -> Measured:
+def adamw(task: Task, bench: MeasureInputs) -> Measured:
     """Measure the accuracy of CyCLIP's linear probe: projected features, no validation."""
     train, validation, classes = _probe_training(task, bench, "projected")
     test = _labelled(bench.plan.load(task.dataset), task, bench, "projected")
@@ -226,7 +226,7 @@ def _accuracy(correct: np.ndarray) -> Measured:
     return [Number.mean("accuracy", "", correct)], {"correct": correct}
 
 
-def _probe_training(task: Task, bench: Bench, kind: Kind) -> tuple[Labelled, Labelled, int]:
+def _probe_training(task: Task, bench: MeasureInputs, kind: FeatureKind) -> tuple[Labelled, Labelled, int]:
     """Return training rows, validation rows and the number of classes."""
     pairs = bench.plan.load(task.train)
     train, classes = _labelled(pairs, task, bench, kind), len(pairs.classes[task.label])
@@ -236,7 +236,7 @@ def _probe_training(task: Task, bench: Bench, kind: Kind) -> tuple[Labelled, Lab
     return train.select(~validates), train.select(validates), classes
 
 
-def _labelled(pairs: Pairs, task: Task, bench: Bench, kind: Kind) -> Labelled:
+def _labelled(pairs: Pairs, task: Task, bench: MeasureInputs, kind: FeatureKind) -> Labelled:
     features = bench.features.images(pairs, kind)[kind]
     return Labelled(features, torch.from_numpy(pairs.labels[task.label]).to(features.device))
 
@@ -250,7 +250,7 @@ def held_back(keys: Sequence[str], share: float) -> np.ndarray:
     return mask
 
 
-def noise_detection(task: Task, bench: Bench) -> Measured:
+def noise_detection(task: Task, bench: MeasureInputs) -> Measured:
     """Measure how the method's confidence finds corrupted pairs, as training saw them, with the first text of each.
 
     Where a scorer chose the rows to train on, precision and recall of its choice are added: a kept pair should be

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.evaluation.logistic import Labelled, Problem, Rows, Solution, StreamedProblem
+from bench.evaluation.logistic import Labelled, ProbeRows, Problem, Solution, StreamedProblem
 from bench.evaluation.logistic.streamed import chunk_rows, working_bytes
 
 __all__ = ["STRENGTHS", "Labelled", "Probe", "adamw_probe", "sweep_probe", "within"]
@@ -60,7 +60,7 @@ def sweep_probe(train: Labelled, validation: Labelled, classes: int, device: tor
     if not streamed:
         train, validation = train.to(device), validation.to(device)
 
-    def problem(*splits: Labelled) -> Rows:
+    def problem(*splits: Labelled) -> ProbeRows:
         if streamed:
             return StreamedProblem(splits, classes, device)
         rows = reduce(add, splits)
@@ -71,7 +71,7 @@ def sweep_probe(train: Labelled, validation: Labelled, classes: int, device: tor
     return Probe(solution, STRENGTHS[peak], {STRENGTHS[step]: accuracy[step] for step in sorted(accuracy)})
 
 
-def _sweep(problem: Rows, validation: Labelled) -> tuple[dict[int, Solution], dict[int, float], int]:
+def _sweep(problem: ProbeRows, validation: Labelled) -> tuple[dict[int, Solution], dict[int, float], int]:
     """Return fits and validation accuracies by step, and the best step; steps are indices into STRENGTHS."""
     fits: dict[int, Solution] = {}
     accuracy: dict[int, float] = {}

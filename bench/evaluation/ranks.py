@@ -25,7 +25,7 @@ TILE_BYTES = 10 << 20  #: of one tile of scores; measured best of 1 to 40 MB at 
 
 
 @dataclass(frozen=True)
-class Ranks:
+class AnswerRanks:
     """For each query, the number of candidates better than its best right answer, and of those equally good."""
 
     better: np.ndarray  #: int64 [n]
@@ -33,7 +33,7 @@ class Ranks:
     tied_right: np.ndarray  #: int64 [n], at least 1: the best right answer itself
 
     @classmethod
-    def joined(cls, parts: Sequence[Ranks]) -> Ranks:
+    def joined(cls, parts: Sequence[AnswerRanks]) -> AnswerRanks:
         """Return the ranks of the queries of all parts, in their order."""
         fields = ("better", "tied_wrong", "tied_right")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in fields))
@@ -98,7 +98,7 @@ def tile_rows(candidates: int, element_size: int) -> int:
 
 
 @torch.inference_mode()
-def rank(queries: Mapping[str, Tensor], candidates: Mapping[str, Tensor], right: Tensor, score: str) -> Ranks:
+def rank(queries: Mapping[str, Tensor], candidates: Mapping[str, Tensor], right: Tensor, score: str) -> AnswerRanks:
     """Rank `candidates` [m] for each of `queries` [n].
 
     right: int64 [n, c], the candidates that are right answers, at least one a query, padded at the end with -1.
@@ -122,4 +122,4 @@ def rank(queries: Mapping[str, Tensor], candidates: Mapping[str, Tensor], right:
         tied_wrong = torch.count_nonzero(scores >= best, dim=1) - better - tied_right
         counts[:, rows] = torch.stack((better, tied_wrong, tied_right))
     better, tied_wrong, tied_right = counts.cpu().numpy()
-    return Ranks(better, tied_wrong, tied_right)
+    return AnswerRanks(better, tied_wrong, tied_right)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bench.catalogue.families.random_guess import RECALLS, with_means
-from bench.evaluation.ranks import Ranks, offsets, rank, require_finite, tile_rows
+from bench.evaluation.ranks import AnswerRanks, offsets, rank, require_finite, tile_rows
 
 _BAND = 1e-5  # scores that differ by less may be equal; far above the rounding error of a dot product
 
@@ -25,8 +25,8 @@ class Retrieval:
     `i2t.better` is exact up to the largest recall; beyond it near ties may be counted wrongly and ties are not counted.
     """
 
-    i2t: Ranks  #: an entry for each image
-    t2i: Ranks  #: an entry for each text
+    i2t: AnswerRanks  #: an entry for each image
+    t2i: AnswerRanks  #: an entry for each text
     owner: np.ndarray
 
     def hits(self) -> dict[str, np.ndarray]:
@@ -58,7 +58,9 @@ def retrieve_within(
         of_part = {name: x[part[0] : part[-1] + 1] for name, x in images.items()}
         texts_of_part = {name: x[start:stop] for name, x in texts.items()}
         found.append(retrieve(of_part, texts_of_part, owner[start:stop] - part[0], score))
-    return Retrieval(Ranks.joined([one.i2t for one in found]), Ranks.joined([one.t2i for one in found]), owner)
+    return Retrieval(
+        AnswerRanks.joined([one.i2t for one in found]), AnswerRanks.joined([one.t2i for one in found]), owner
+    )
 
 
 def retrieve(
@@ -85,7 +87,7 @@ def retrieve(
         exact = rank({name: values[again] for name, values in images.items()}, texts, captions[again.cpu()], score)
         rows = again.cpu().numpy()
         better[rows], tied_wrong[rows], tied_right[rows] = exact.better, exact.tied_wrong, exact.tied_right
-    return Retrieval(Ranks(better, tied_wrong, tied_right), t2i, of_text.numpy())
+    return Retrieval(AnswerRanks(better, tied_wrong, tied_right), t2i, of_text.numpy())
 
 
 def _captions(of_text: Tensor, n: int, m: int) -> Tensor:
@@ -103,7 +105,7 @@ def _captions(of_text: Tensor, n: int, m: int) -> Tensor:
 @torch.inference_mode()
 def _one_pass(
     images: Mapping[str, Tensor], texts: Mapping[str, Tensor], of_text: Tensor, score: str
-) -> tuple[Ranks, Tensor, Tensor]:
+) -> tuple[AnswerRanks, Tensor, Tensor]:
     """Return text-to-image ranks and, for each image, its wrong texts above the band, and within or above it."""
     a, b = texts["embedding"], images["embedding"]
     shift_a, shift_b = offsets(texts, score), offsets(images, score)
@@ -129,4 +131,4 @@ def _one_pass(
         above += torch.gt(tile, best + band, out=flag).sum(0).long()
         within += torch.ge(tile, best - band, out=flag).sum(0).long()
     better, at_least = counts.cpu().numpy()
-    return Ranks(better, at_least - better - 1, np.ones_like(better)), above, within
+    return AnswerRanks(better, at_least - better - 1, np.ones_like(better)), above, within

@@ -13,7 +13,7 @@ from bench import data
 from bench.catalogue import families
 from bench.catalogue.architectures import Channels
 from bench.catalogue.evaluation_sets import expected, parse
-from bench.catalogue.families import FAMILIES, Facts
+from bench.catalogue.families import FAMILIES, DatasetFacts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import Pairs, evaluation
@@ -185,15 +185,15 @@ class EvaluationPlan(SuiteTasks):
             entry["chance"].update({f"{task.name}/{metric}": value for metric, value in chance.items()})
         return described
 
-    def facts(self, dataset: str) -> Facts:
+    def facts(self, dataset: str) -> DatasetFacts:
         """Return what is known of a data set without its images; of one that is not here, what its publishers state."""
         if dataset != self.training:
             return self.source.facts(dataset, self.drawn)
         if self.source.missing():
-            return Facts("the training pairs", self.data.rows or 0)
+            return DatasetFacts("the training pairs", self.data.rows or 0)
         return facts_of(self.source.pairs())
 
-    def _chance(self, task: Task, facts: Facts) -> dict[str, float]:
+    def _chance(self, task: Task, facts: DatasetFacts) -> dict[str, float]:
         facts = replace(facts, images=facts.images // folds_of(task.dataset))
         if self.of_package(task.train):  # a class may be in one of the sets alone
             facts = replace(facts, classes={task.label: len(np.unique(self.load(task.train).labels[task.label]))})

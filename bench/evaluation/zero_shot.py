@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.arrays import Floats
-from bench.evaluation.ranks import Ranks, offsets, rank, require_finite, tile_rows
+from bench.evaluation.ranks import AnswerRanks, offsets, rank, require_finite, tile_rows
 
 SHARPEST = 1e6  #: the largest inverse temperature that is tried; cosines that differ by 1e-5 are then told apart
 _HALVINGS = 60  #: of the interval of the logarithm; 1e-16 of it is left
@@ -39,7 +39,7 @@ def class_vectors(texts: Mapping[str, Tensor], templates: int) -> dict[str, Tens
     return classes
 
 
-def classify(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels: Tensor, score: str) -> Ranks:
+def classify(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels: Tensor, score: str) -> AnswerRanks:
     """Rank the true class of each image; top-k accuracy is the mean of `Ranks.hits(k)`.
 
     images [n], classes [C] features; labels [n] int64 in 0..C-1. Raises ValueError and FloatingPointError as `rank`

@@ -12,7 +12,7 @@ from bench.console.progress import Progress
 from bench.errors import FULL, errno_of, system_fault
 from bench.launch.execute import execute
 from bench.launch.ranks import ALONE, Ranks, described, message_of
-from bench.planning.outcomes import State, Summary, is_complete, ready
+from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, ready
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, ClaimLost, RunStore, RunWriter, Store
 from bench.store.verify import repair
@@ -22,7 +22,7 @@ from bench.training.loop import Interrupted
 
 
 @dataclass(frozen=True)
-class Options:
+class LaunchOptions:
     """How the runs of one call are spread over this machine. No option changes a result."""
 
     jobs: int = 1  #: runs that are made at the same time
@@ -34,7 +34,7 @@ class Options:
     deaf: bool = False  #: whether a second SIGINT does not end the process, because Ray repeats it
 
 
-SEQUENTIAL = Options()  #: one run after the other, each in the calling process
+SEQUENTIAL = LaunchOptions()  #: one run after the other, each in the calling process
 
 
 def work(
@@ -45,7 +45,7 @@ def work(
     track: str | None = None,
     reader: InputsReader | None = None,
     ranks: Ranks = ALONE,
-) -> tuple[State, str]:
+) -> tuple[RunOutcome, str]:
     """Execute a run under its claim; return its final state and a message. What is damaged is moved aside first.
 
     All `ranks` call this; the first one claims the run and writes its status while it holds the claim.
@@ -61,14 +61,14 @@ def work(
             execute(one, store, RunWriter(claim) if claim else None, progress, should_stop, track, reader)
 
     if ranks.rank:
-        refusal: tuple[State, str] | None = ranks.first()
+        refusal: tuple[RunOutcome, str] | None = ranks.first()
         return refusal or _guarded(one, None, action)
     try:
         with ExitStack() as held:
             try:
                 claim = held.enter_context(out.claim())
             except Busy as busy:
-                refused: tuple[State, str] = "busy", str(busy)
+                refused: tuple[RunOutcome, str] = "busy", str(busy)
             except OSError as error:
                 refused = _failed(error)
             else:
@@ -81,7 +81,7 @@ def work(
         return "busy", str(busy)
 
 
-def _guarded(one: Planned, claim: Claim | None, action: Callable[[Claim | None], None]) -> tuple[State, str]:
+def _guarded(one: Planned, claim: Claim | None, action: Callable[[Claim | None], None]) -> tuple[RunOutcome, str]:
     """Call `action` and turn an error or a stop request into a state and a message, which the claim's holder writes.
 
     Raises ClaimLost. A finished run keeps its status, whatever happens to an evaluation that is added to it.
@@ -105,7 +105,7 @@ def _guarded(one: Planned, claim: Claim | None, action: Callable[[Claim | None],
     return "done", ""
 
 
-def _failed(error: Exception) -> tuple[State, str]:
+def _failed(error: Exception) -> tuple[RunOutcome, str]:
     return ("full", system_fault(error)) if errno_of(error) in FULL else ("failed", message_of(error))
 
 
@@ -126,7 +126,7 @@ def reached(run: RunStore) -> tuple[int, int]:
     return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0, len(run.evaluations())
 
 
-def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[State, str]:
+def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[RunOutcome, str]:
     """Set the status of a run that no process of this call works on to `failed`; return its state and a message.
 
     The status is written under the run's claim. If another process works on the run, it is `busy`. A finished run
@@ -145,13 +145,15 @@ def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tup
     return "failed", message
 
 
-def cannot_start(one: Planned, summary: Summary, store: Store, progress: Progress, queued: int | None = None) -> bool:
+def cannot_start(
+    one: Planned, summary: RunOutcomes, store: Store, progress: Progress, queued: int | None = None
+) -> bool:
     """Return whether the reference run that `one` starts from is busy or failed.
 
-    If so, `one` is added to the summary: as busy, or after a call of `fail` as failed. With `queued` (see `Options`) a
-    run that another worker completed is added as skipped, and one that failed since as failed.
+    If so, `one` is added to the summary: as busy, or after a call of `fail` as failed. With `queued` (see
+    `LaunchOptions`) a run that another worker completed is added as skipped, and one that failed since as failed.
     """
-    state: State
+    state: RunOutcome
     if queued is not None and ready([one], store)[1]:
         summary.skipped.append(one.id)
         return True

@@ -31,7 +31,7 @@ from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights,
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
-from bench.training.loop import Interrupted, Job, train
+from bench.training.loop import Interrupted, TrainingJob, train
 
 
 def execute(
@@ -116,7 +116,7 @@ def _close(
     inputs: Inputs,
     reference: RunStore | None,
     out: RunWriter,
-    job: Job,
+    job: TrainingJob,
     ledger: Ledger,
     todo: _Todo,
 ) -> None:
@@ -169,7 +169,7 @@ def _read_inputs(planned: Planned, reader: InputsReader | None) -> Inputs:
 
 
 def _evaluate(
-    planned: Planned, inputs: Inputs, out: RunStore, job: Job, progress: Progress, points: Sequence[float]
+    planned: Planned, inputs: Inputs, out: RunStore, job: TrainingJob, progress: Progress, points: Sequence[float]
 ) -> None:
     """Evaluate the kept weights at `points`, publishing each task when it is done and skipping those already there."""
     booked, writer, group = time.perf_counter(), out if isinstance(out, RunWriter) else None, job.group

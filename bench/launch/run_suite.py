@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from bench.adapters import registry
 from bench.console import progress
 from bench.errors import UserError
-from bench.launch.launchers import Request, find
+from bench.launch.launchers import LaunchRequest, find
 from bench.launch.torchrun import place
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune
-from bench.planning.outcomes import Summary
+from bench.planning.outcomes import RunOutcomes
 from bench.planning.planner import Planner
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
@@ -36,7 +36,7 @@ def run_suite(
     launcher: str = "local",
     track: str | None = None,
     plugins: Sequence[str | Path] = (),
-) -> Summary:
+) -> RunOutcomes:
     """Train and evaluate the runs of a suite that are not complete in the store; return the final state of each.
 
     suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
@@ -63,7 +63,7 @@ def run_suite(
     requirements.refuse(loaded)
     store = Store(Path(results))
     # The launcher looks at the machine before planning times any steps.
-    launch = make.prepare(loaded, store, Request(jobs, gpus, processes, track))
+    launch = make.prepare(loaded, store, LaunchRequest(jobs, gpus, processes, track))
     return SuiteRuns(loaded, Planner(store), launch).make()
 
 
@@ -76,7 +76,7 @@ class SuiteRuns:
     launch: Launch
     _planned: list[Planned] | None = field(default=None, init=False)  #: once the trials are finished
 
-    def make(self) -> Summary:
+    def make(self) -> RunOutcomes:
         """Have `launch` make the runs that are left, none if trials are not finished. A second call plans nothing."""
         with progress.on() as shown:
             if self._planned is None:

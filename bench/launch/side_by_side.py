@@ -24,10 +24,10 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.launch.claimed import Options, cannot_start, fail, work
+from bench.launch.claimed import LaunchOptions, cannot_start, fail, work
 from bench.launch.ranks import ALONE, Ranks
 from bench.machine.processes import STOPPING, start
-from bench.planning.outcomes import State, Summary
+from bench.planning.outcomes import RunOutcome, RunOutcomes
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.training.inputs import InputsReader
@@ -37,7 +37,12 @@ PATIENCE = 0.5  #: seconds between messages on the steps of one run
 
 
 def run_side_by_side(
-    waiting: list[Planned], summary: Summary, store: Store, progress: Progress, requested: list[int], options: Options
+    waiting: list[Planned],
+    summary: RunOutcomes,
+    store: Store,
+    progress: Progress,
+    requested: list[int],
+    options: LaunchOptions,
 ) -> None:
     """Make the runs `waiting` in `options.jobs` teams of `options.ranks`; add the final state of each to `summary`.
 
@@ -74,10 +79,10 @@ def run_side_by_side(
 def _next(
     waiting: list[Planned],
     running: Collection[str],
-    summary: Summary,
+    summary: RunOutcomes,
     store: Store,
     progress: Progress,
-    options: Options,
+    options: LaunchOptions,
 ) -> Planned | None:
     """Remove and return the first run of `waiting` that can start now; also remove runs before it that never can."""
     ahead = set(running)
@@ -94,7 +99,7 @@ def _next(
 class _Team:
     """The processes that make one run at a time. `number` counts the teams that work beside each other."""
 
-    def __init__(self, number: int, store: Store, options: Options, progress: Progress) -> None:
+    def __init__(self, number: int, store: Store, options: LaunchOptions, progress: Progress) -> None:
         self.number, self.store, self.options, self.progress = number, store, options, progress
         self.one: Planned | None = None
         self.connections: list[Connection] = []
@@ -128,7 +133,7 @@ class _Team:
             with contextlib.suppress(OSError):  # it died, which `listen` notes
                 connection.send(one)
 
-    def listen(self, connection: Connection, summary: Summary) -> None:
+    def listen(self, connection: Connection, summary: RunOutcomes) -> None:
         """Handle one message of a rank, or its death; at the end of the run, add its final state to `summary`."""
         if connection not in self.connections or self.one is None:
             return  # its process was ended meanwhile
@@ -150,7 +155,7 @@ class _Team:
             }
             shown[kind](*content)
 
-    def _end(self, summary: Summary, state: State, message: str) -> None:
+    def _end(self, summary: RunOutcomes, state: RunOutcome, message: str) -> None:
         assert self.one is not None
         summary.add(state, self.one.id, message)
         self.progress.run_finished(self.one.run, state, message)
@@ -230,7 +235,7 @@ class _Starter(Progress):
             self.send("step", step, steps, loss, samples_per_second)
 
 
-def serve(connection: Connection, place: _Place, root: Path, plugins: list[str], options: Options) -> None:
+def serve(connection: Connection, place: _Place, root: Path, plugins: list[str], options: LaunchOptions) -> None:
     """Make the runs that arrive through `connection` until its other end closes; the first rank reports.
 
     If the starter dies during a run, the run stops at a checkpoint.

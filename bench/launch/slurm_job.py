@@ -22,10 +22,10 @@ from types import FrameType
 
 from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.launch.claimed import Options, reached
+from bench.launch.claimed import LaunchOptions, reached
 from bench.launch.launchers.local import ranks_of_a_run, run_all
 from bench.launch.torchrun import meet, on_all_ranks, place
-from bench.planning.outcomes import Summary
+from bench.planning.outcomes import RunOutcomes
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import STALE_AFTER
@@ -39,10 +39,10 @@ PORTS = range(10000, 30000)  #: where the ranks of a job meet; Linux gives conne
 
 
 @dataclass
-class _Course:
+class _JobProgress:
     """What this process learned while a job went on."""
 
-    summary: Summary = field(default_factory=Summary)
+    summary: RunOutcomes = field(default_factory=RunOutcomes)
     time_is_up: bool = False
     lost: bool = False  #: whether ranks of the job are gone
 
@@ -55,14 +55,14 @@ class SlurmJob:
     root: Path
     plugins: list[str]
     gpus: int  #: of a node
-    options: Options  #: `ranks` are those of a node
+    options: LaunchOptions  #: `ranks` are those of a node
 
     def __call__(self) -> str:
         """Make the runs. Raises RuntimeError if one is not done in the end, so that dependent jobs do not start."""
         from submitit import JobEnvironment
         from submitit.helpers import TorchDistributedEnvironment
 
-        course = _Course()
+        course = _JobProgress()
 
         def stop(_number: int, _frame: FrameType | None) -> None:
             course.time_is_up = True
@@ -89,19 +89,19 @@ class SlurmJob:
                 return "trained along"
         return self._conclude(course, before)
 
-    def _make(self, course: _Course, options: Options) -> int:
+    def _make(self, course: _JobProgress, options: LaunchOptions) -> int:
         """Make the runs; repeat while one is busy, for as long as a dead node may still seem to hold it. Return 0."""
         store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
         while True:
             if course.time_is_up:  # the signal came before a run began
-                course.summary = Summary(interrupted=[one.id for one in self.runs])
+                course.summary = RunOutcomes(interrupted=[one.id for one in self.runs])
                 return 0
             course.summary = run_all(list(self.runs), store, Progress(sys.stdout), options)
             if not course.summary.busy or course.summary.interrupted or time.monotonic() > deadline:
                 return 0
             time.sleep(PAUSE)
 
-    def _conclude(self, course: _Course, before: list[tuple[int, int]]) -> str:
+    def _conclude(self, course: _JobProgress, before: list[tuple[int, int]]) -> str:
         """Return what became of the runs, after asking SLURM to queue the job again if that helps; or raise."""
         summary = course.summary
         left = [one.id for one in self.runs if one.id not in {*summary.done, *summary.skipped}]

@@ -33,7 +33,7 @@ _ranks: ContextVar[Ranks] = ContextVar("ranks", default=ALONE)
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """The place of this process among ranks that somebody else started, as torchrun's environment variables say it."""
 
     rank: int  #: from 0
@@ -51,7 +51,7 @@ class Place:
             return self.address == "localhost"
 
 
-def place() -> Place | None:
+def place() -> RankPlace | None:
     """Read RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; None if no launcher started several ranks.
 
     Raises UserError if WORLD_SIZE is above 1 and another one is missing or not a number that fits.
@@ -60,7 +60,9 @@ def place() -> Place | None:
         return None
     world = _number("WORLD_SIZE", 2, 2**20)
     rank = _number("RANK", 0, world - 1)
-    return Place(rank, world, _number("LOCAL_RANK", 0, rank), _text("MASTER_ADDR"), _number("MASTER_PORT", 1, 65535))
+    return RankPlace(
+        rank, world, _number("LOCAL_RANK", 0, rank), _text("MASTER_ADDR"), _number("MASTER_PORT", 1, 65535)
+    )
 
 
 def _text(name: str) -> str:
@@ -127,7 +129,7 @@ def _follow(met: Ranks, root: Path) -> int:
             return UNFINISHED
 
 
-def meet(here: Place) -> Ranks:
+def meet(here: RankPlace) -> Ranks:
     """Wait for the other ranks. The first one holds the keys by which they meet, or torchrun's agent does.
 
     Raises UserError if they do not come, or if this machine has no GPU for this rank.

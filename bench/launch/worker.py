@@ -15,11 +15,11 @@ from typing import Any
 from bench.console import progress
 from bench.console.text import echo
 from bench.errors import UserError, nearest
-from bench.launch.launchers import Request, local
+from bench.launch.launchers import LaunchRequest, local
 from bench.launch.run_suite import SuiteRuns
 from bench.launch.trackers import refuse_missing
 from bench.planning import plan_file, requirements, tune
-from bench.planning.outcomes import Summary
+from bench.planning.outcomes import RunOutcomes
 from bench.planning.planner import Planner
 from bench.store import Store
 from bench.store.claim import holder
@@ -55,7 +55,7 @@ def as_written(suite: Suite) -> dict[str, Any]:
     return settings
 
 
-def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
+def work_off(results: Path, names: Sequence[str], request: LaunchRequest) -> RunOutcomes:
     """Make the runs of the suites `names`, with none of all that are queued, until no run is left to make.
 
     results: a folder that all workers share. Runs that others hold are waited for, and taken over if their holder
@@ -69,7 +69,7 @@ def work_off(results: Path, names: Sequence[str], request: Request) -> Summary:
     done: dict[str, None] = {}
     known: dict[str, tuple[int, SuiteRuns]] = {}  #: when each suite was queued, and its runs
     while True:
-        total = Summary()
+        total = RunOutcomes()
         for name in names:
             if (queued := store.queued(name)) is None:  # somebody deleted it
                 continue
@@ -98,7 +98,7 @@ def _queued(store: Store, names: Sequence[str]) -> list[str]:
     return list(names) or known
 
 
-def _runs(name: str, content: Mapping[str, Any], store: Store, request: Request) -> SuiteRuns:
+def _runs(name: str, content: Mapping[str, Any], store: Store, request: LaunchRequest) -> SuiteRuns:
     """Return the runs of a queued suite."""
     source = YamlSource(str(store.suite(name) / "queue.json"), content["suite"], {})
     suite = parse_suite(source).narrowed(content["only"], content["seeds"])

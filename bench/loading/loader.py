@@ -14,7 +14,7 @@ from bench.arrays import Ints
 from bench.data.noise import Noise
 from bench.data.order import steps_per_epoch
 from bench.data.pairs import Pairs
-from bench.loading.rows import Asked, Made, Maker, joined
+from bench.loading.rows import PreparedRows, RowMaker, RowRequest, joined
 from bench.loading.workers import Prefetcher, room
 from bench.towers.build import OpenClipTowers, normalise
 from methods.base import spans
@@ -79,7 +79,7 @@ class Loader:
         self.batches = Batches(self.pairs, batch, seed)
         self.dtype, self.device, self.workers = dtype, device, workers
         self.seconds = 0.0  #: that the caller has waited, in total
-        self._chunks: Iterator[Made] = iter(())  #: of the step after the last one and of those that follow
+        self._chunks: Iterator[PreparedRows] = iter(())  #: of the step after the last one and of those that follow
         self._size = 1  #: rows of a chunk, which are made at a time
         self._ready: object = None  #: (step, share, size, views) that the next chunks are of
 
@@ -126,16 +126,16 @@ class Loader:
             self._chunks.close()
         self._chunks, self._ready = iter(()), None
 
-    def _asked(self, step: int, share: slice, size: int) -> Iterator[Asked]:
+    def _asked(self, step: int, share: slice, size: int) -> Iterator[RowRequest]:
         """The rows of each micro-batch of a step."""
         rows, epoch = self.batches.rows(step)
         donors = rows if self.noise is None else rows[self.noise.donors_in_batch(step, self.batch)]
-        return Asked(rows[share], donors[share], epoch).parts(size)
+        return RowRequest(rows[share], donors[share], epoch).parts(size)
 
     def _start(self, step: int, share: slice, size: int, views: int) -> None:
         """Begin to make the micro-batches of `step` and of all steps after it."""
         self.close()
-        make = Maker(self.pairs, self.noise, self.towers.tokenizer, self.seed, self.recipe, views)
+        make = RowMaker(self.pairs, self.noise, self.towers.tokenizer, self.seed, self.recipe, views)
         rows, a_row = share.stop - share.start, make(next(self._asked(step, share, 1)))
         self._size, waiting = room(a_row.nbytes, rows, self.workers, self.batch // rows)
         micro_batches = (asked for later in count(step) for asked in self._asked(later, share, size))

@@ -20,7 +20,7 @@ FEW = 1 << 16  #: pairs whose texts are read once and kept: beside small towers,
 
 
 @dataclass(frozen=True)
-class Asked:
+class RowRequest:
     """Rows of one step, and the rows whose captions they take."""
 
     rows: Ints  #: [b]
@@ -30,15 +30,15 @@ class Asked:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def parts(self, size: int) -> Iterator[Asked]:
+    def parts(self, size: int) -> Iterator[RowRequest]:
         """Yield the rows, `size` at a time; the last part may be smaller."""
         for part in spans(len(self), size):
-            yield Asked(self.rows[part].copy(), self.donors[part].copy(), self.epoch)
+            yield RowRequest(self.rows[part].copy(), self.donors[part].copy(), self.epoch)
 
 
 @dataclass(frozen=True)
-class Made:
-    """What was made for an `Asked`."""
+class PreparedRows:
+    """What was made for a `RowRequest`."""
 
     pixels: list[Tensor]  #: of each view, uint8 [b, H, W, 3], or stored features [b, P]
     captions: list[str]
@@ -56,8 +56,8 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Maker:
-    """Turns `Asked` into `Made`, in this process or in another one."""
+class RowMaker:
+    """Turns `RowRequest` into `PreparedRows`, in this process or in another one."""
 
     pairs: Pairs
     noise: Noise | None
@@ -70,22 +70,22 @@ class Maker:
     def _texts(self) -> list[tuple[str, ...]]:
         return (self.noise or Noise()).texts(self.pairs, np.arange(len(self.pairs)))
 
-    def _captions(self, asked: Asked) -> list[str]:
+    def _captions(self, asked: RowRequest) -> list[str]:
         if len(self.pairs) > FEW:
             return draw_captions(self.pairs, self.noise, asked.donors, asked.epoch, self.seed)
         return drawn_of([self._texts[row] for row in asked.donors.tolist()], asked.donors, asked.epoch, self.seed)
 
-    def __call__(self, asked: Asked) -> Made:
+    def __call__(self, asked: RowRequest) -> PreparedRows:
         """Return pixels, captions and tokens. Raises UserError if an image cannot be read."""
         captions = self._captions(asked)
         pixels = [
             torch.from_numpy(self.pairs.sampled(asked.rows, asked.epoch, self.seed, view, self.recipe))
             for view in range(self.views)
         ]
-        return Made(pixels, captions, self.tokenizer(captions))
+        return PreparedRows(pixels, captions, self.tokenizer(captions))
 
 
-def joined(parts: Iterable[Made], rows: int, pinned: bool) -> Made:
+def joined(parts: Iterable[PreparedRows], rows: int, pinned: bool) -> PreparedRows:
     """Put parts of consecutive rows together, `rows` in all; each is copied at once, as it occupies shared memory."""
     whole, captions = list[Tensor](), list[str]()
     for part in parts:
@@ -95,4 +95,4 @@ def joined(parts: Iterable[Made], rows: int, pinned: bool) -> Made:
         for to, x in zip(whole, part.tensors, strict=True):
             to[len(captions) : len(captions) + len(x)] = x
         captions += part.captions
-    return Made(whole[:-1], captions, whole[-1])
+    return PreparedRows(whole[:-1], captions, whole[-1])

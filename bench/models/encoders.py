@@ -29,7 +29,7 @@ POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first
 
 
 @dataclass(frozen=True)
-class Sight:
+class ImagePreparation:
     """How an image encoder's images are prepared: made square at `scaled` px, cropped to `size` px, normalised."""
 
     size: int
@@ -52,7 +52,7 @@ class ImageEncoder:
     name: str
     module: nn.Module
     encode: Callable[[Tensor], Tensor]  #: maps [b, 3, size, size] to [b, P]
-    sight: Sight
+    sight: ImagePreparation
 
     def features(self, pixels: Pixels) -> npt.NDArray[Any]:
         """Map uint8 [b, scaled, scaled, 3] to float32 [b, P]."""
@@ -92,7 +92,7 @@ def image_encoder(given: str, results: Path, device: torch.device) -> ImageEncod
     if given.startswith(TIMM):
         return _timm(given, device)
     towers, size, resize = _towers(given, "--images", results, device)
-    return ImageEncoder(given, towers.visual, towers.encode_image, Sight(size, towers.channels, resize))
+    return ImageEncoder(given, towers.visual, towers.encode_image, ImagePreparation(size, towers.channels, resize))
 
 
 def text_encoder(given: str, results: Path, device: torch.device) -> TextEncoder:
@@ -166,7 +166,7 @@ def _timm(given: str, device: torch.device) -> ImageEncoder:
     scaled += (scaled - size) % 2  # so that the crop of the centre has whole pixels
     resize = Resize(mode, kernel)  # type: ignore[arg-type]
     channels = (tuple(config["mean"]), tuple(config["std"]))
-    return ImageEncoder(given, _frozen(made, device), made, Sight(size, channels, resize, scaled))
+    return ImageEncoder(given, _frozen(made, device), made, ImagePreparation(size, channels, resize, scaled))
 
 
 def _transformers(given: str, device: torch.device) -> TextEncoder:

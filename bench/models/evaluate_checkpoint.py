@@ -21,7 +21,7 @@ from bench.hashing import digest, file_hash
 from bench.machine.device_lock import device
 from bench.machine.environment import environment
 from bench.models import open_clip_models
-from bench.models.open_clip_models import Foreign
+from bench.models.open_clip_models import OpenClipModel
 from bench.store import Record, RunStore, RunWriter, Store
 from bench.store.verify import problems, repair
 from bench.store.writer import FEATURES
@@ -46,7 +46,7 @@ class Checkpoint:
     run: Run  #: the settings its towers, tokenizer and adapter are built from
     origin: str  #: id of the run of this store that it belongs to, "" for any other
     at: float  #: share of the budget after which it was taken; 1.0 if unknown
-    foreign: Foreign | None = None  #: a model that open_clip builds; its towers replace the run's
+    foreign: OpenClipModel | None = None  #: a model that open_clip builds; its towers replace the run's
 
     def content(self) -> dict[str, Any]:
         """Return everything apart from the weights that a score depends on, as canonical content."""
@@ -198,7 +198,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     return Checkpoint(path, file_hash(path), run, home.id, at)
 
 
-def _described(model: Foreign, suite: Suite, label: str | None) -> Checkpoint:
+def _described(model: OpenClipModel, suite: Suite, label: str | None) -> Checkpoint:
     """Return how to measure a model of open_clip. Raises UserError for a method that adds to the towers."""
     if label is None:  # the row of the baseline's name may use a method that adds to the towers
         suite = suite.model_copy(update={"methods": ()})

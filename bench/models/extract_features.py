@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bench import reading
 from bench.console.progress import Progress
 from bench.data.features import about as description
-from bench.data.features.about import EVALUATION, NAME, About, Encoder
+from bench.data.features.about import EVALUATION, NAME, Encoder, SetDescription
 from bench.data.features.imports import Dtype
 from bench.data.features.rows import rows_hash
 from bench.data.features.stack import Stack, open_array
@@ -41,7 +41,7 @@ BLOCK = 4096  #: rows of a part, a multiple of both sizes of batches
 
 
 @dataclass(frozen=True)
-class Request:
+class ExtractionRequest:
     """What to extract."""
 
     data: str
@@ -64,7 +64,7 @@ class Models:
     digests: dict[str, str]
 
     @classmethod
-    def load(cls, request: Request) -> Models:
+    def load(cls, request: ExtractionRequest) -> Models:
         """Build the encoders on the first GPU or the CPU. Raises UserError if there is none, or as they do."""
         if request.images is None and request.texts is None:
             raise UserError("--images, --texts: name a model for one of them at least")
@@ -75,7 +75,7 @@ class Models:
         return cls(image, text, {side: weights_digest(one.module) for side, one in both.items() if one})
 
 
-def extract(request: Request, models: Models | None = None, shown: Progress | None = None) -> list[str]:
+def extract(request: ExtractionRequest, models: Models | None = None, shown: Progress | None = None) -> list[str]:
     """Extract the training set, then the evaluation sets below it; return a line for each.
 
     models: the encoders, by default those that the request names.
@@ -104,7 +104,7 @@ def evaluation_sets(suite: Suite) -> list[str]:
     return list(dict.fromkeys(name for plan in plans for name in plan.wanted()))
 
 
-def _extractions(request: Request, models: Models, root: Path) -> Iterator[Extraction]:
+def _extractions(request: ExtractionRequest, models: Models, root: Path) -> Iterator[Extraction]:
     """Yield the work on the training set and on each evaluation set."""
     sight = models.image.sight if models.image else None
     further = reading.lines(request.prompts, PROMPT_BYTES) if request.prompts else []
@@ -125,7 +125,7 @@ def _made(work: Extraction, shown: Progress | None) -> str:
 
 
 @dataclass(frozen=True)
-class Side:
+class ExtractedSide:
     """The images or the texts of a target, and the encoder that reads them."""
 
     name: str  #: "image" or "text"
@@ -138,11 +138,11 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Part:
+class FeatureBlock:
     """A block of rows of one view of a side."""
 
     path: Path
-    side: Side
+    side: ExtractedSide
     view: int
     start: int
     stop: int
@@ -162,7 +162,7 @@ class Extraction:
 
     target: Target
     models: Models
-    request: Request
+    request: ExtractionRequest
     work: Path  #: the folder of its parts
 
     @cached_property
@@ -171,21 +171,21 @@ class Extraction:
         return TextPlan.of(self.target.captions, self.target.prompts) if self.models.text else None
 
     @cached_property
-    def sides(self) -> list[Side]:
+    def sides(self) -> list[ExtractedSide]:
         """What is encoded."""
         target, views, sides = self.target, self.request.views, []
         if image := self.models.image:
             words = image.sight.words
             depends = [target.pairs.content_hash, target.recipe, words]
             words += f"; further views by {target.recipe!r}" if views > 1 else ""
-            sides.append(Side("image", image, views, len(target), IMAGE_BATCH, words, depends))
+            sides.append(ExtractedSide("image", image, views, len(target), IMAGE_BATCH, words, depends))
         if (text := self.models.text) and self.plan:
             depends = [text.words, hashlib.sha256(self.plan.hashes.tobytes()).hexdigest()]
-            sides.append(Side("text", text, 1, len(self.plan.hashes), TEXT_BATCH, text.words, depends))
+            sides.append(ExtractedSide("text", text, 1, len(self.plan.hashes), TEXT_BATCH, text.words, depends))
         return sides
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[FeatureBlock]:
         """All parts in their order; a part's name has a hash of everything that its numbers depend on."""
         parts = []
         for side in self.sides:
@@ -194,7 +194,7 @@ class Extraction:
             for view in range(side.views):
                 for start in range(0, side.rows, BLOCK):
                     path = self.work / f"{side.name}-{view}-{start // BLOCK:06d}-{stamp}.npy"
-                    parts.append(Part(path, side, view, start, min(start + BLOCK, side.rows)))
+                    parts.append(FeatureBlock(path, side, view, start, min(start + BLOCK, side.rows)))
         return parts
 
     def encode(self, shown: Progress | None) -> None:
@@ -209,7 +209,7 @@ class Extraction:
                 count = -(-(part.stop - part.start) // part.side.batch)
                 self._store(part, [next(batches) for _ in range(count)])
 
-    def _batches(self, parts: Sequence[Part]) -> Iterator[npt.NDArray[Any]]:
+    def _batches(self, parts: Sequence[FeatureBlock]) -> Iterator[npt.NDArray[Any]]:
         """Yield the features of each batch of parts of one view; one stream of pixels serves all of them."""
         encoder, view = parts[0].side.encoder, parts[0].view
         if isinstance(encoder, ImageEncoder):
@@ -221,7 +221,7 @@ class Extraction:
             texts = self.plan.texts(part.start, part.stop)
             yield from (encoder.features(texts[at : at + TEXT_BATCH]) for at in range(0, len(texts), TEXT_BATCH))
 
-    def _store(self, part: Part, blocks: list[npt.NDArray[Any]]) -> None:
+    def _store(self, part: FeatureBlock, blocks: list[npt.NDArray[Any]]) -> None:
         with np.errstate(over="ignore"):  # what becomes infinite is refused when the set is written
             values = np.concatenate(blocks).astype(self.request.dtype)
         with files.scratch(part.path) as path:
@@ -229,7 +229,7 @@ class Extraction:
                 np.save(file, values)
             path.replace(part.path)
 
-    def join(self) -> About:
+    def join(self) -> SetDescription:
         """Write the feature set from all parts. Raises UserError if a feature is not finite."""
         target, arrays = self.target, dict[str, Array]()
         for side in self.sides:
@@ -251,11 +251,11 @@ class Extraction:
         )
         return write(target.folder, content)
 
-    def _stack(self, side: Side, view: int) -> Stack:
+    def _stack(self, side: ExtractedSide, view: int) -> Stack:
         paths = [part.path for part in self.parts if (part.side.name, part.view) == (side.name, view)]
         return Stack(f"{self.target.pairs.name}, {side.name} features", tuple(open_array(str(path)) for path in paths))
 
-    def _encoder(self, side: Side, width: int) -> Encoder:
+    def _encoder(self, side: ExtractedSide, width: int) -> Encoder:
         digest = self.models.digests[side.name]
         return Encoder(side.encoder.name, digest, side.words, self.request.dtype, width, side.views)
 

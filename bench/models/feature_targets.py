@@ -25,7 +25,7 @@ from bench.data.text_sets import caption_lists
 from bench.errors import UserError, one_line
 from bench.evaluation.pixels import batches
 from bench.evaluation.zero_shot import prompts
-from bench.models.encoders import Sight
+from bench.models.encoders import ImagePreparation
 from bench.suite.settings import DataSettings
 
 SIZE = 64  #: pixels a side of embedded data before it is resized to what an encoder sees
@@ -36,7 +36,7 @@ class Pictures:
     """The pixels of one view of pairs, at the size that an encoder asks for."""
 
     pairs: Pairs
-    sight: Sight
+    sight: ImagePreparation
     view: int
     recipe: str  #: the augmentation of views after the first
 
@@ -77,12 +77,12 @@ class Target:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def pictures(self, sight: Sight, view: int) -> Pictures:
+    def pictures(self, sight: ImagePreparation, view: int) -> Pictures:
         """Return the pixels of a view as an encoder sees them."""
         return Pictures(self.pairs, sight, view, self.recipe)
 
 
-def training_target(given: str, out: Path, sight: Sight | None, further: Sequence[str]) -> Target:
+def training_target(given: str, out: Path, sight: ImagePreparation | None, further: Sequence[str]) -> Target:
     """Load training pairs: the name of embedded ones, a folder of indexed shards, or a set's name in the data folder.
 
     sight: the pixels that are needed; None if only texts are encoded. further: prompts. Raises UserError if the pairs
@@ -101,7 +101,7 @@ def training_target(given: str, out: Path, sight: Sight | None, further: Sequenc
     return _target(shards.load(settings), out, recipe=DEFAULTS["photographs"], prompts=tuple(further))
 
 
-def evaluation_target(name: str, folder: Path, sight: Sight | None) -> Target:
+def evaluation_target(name: str, folder: Path, sight: ImagePreparation | None) -> Target:
     """Load an evaluation set of the package or the catalogue, with its class prompts.
 
     Raises UserError if it is unknown, missing or damaged, or needs more than features of its images and texts.
@@ -129,7 +129,7 @@ def _target(pairs: Pairs, folder: Path, **more: Any) -> Target:
     return Target(pairs, folder, Strings.of(pairs.keys), captions.cast(TEXT_LISTS), **more)
 
 
-def _embedded(name: str, sight: Sight | None) -> Pairs:
+def _embedded(name: str, sight: ImagePreparation | None) -> Pairs:
     """Load a set of the package; at a size that it does not have it is resized as evaluation resizes."""
     size = (sight.scaled or sight.size) if sight else SIZE
     entry = training_sets.embedded().get(name.split("/")[0])

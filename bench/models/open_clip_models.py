@@ -71,7 +71,7 @@ def _three(given: Mapping[str, Any], key: str, default: tuple[float, ...], where
 
 
 @dataclass(frozen=True)
-class Foreign:
+class OpenClipModel:
     """A model that open_clip builds."""
 
     name: str  #: an architecture, or "local-dir:" and a folder
@@ -87,7 +87,7 @@ class Foreign:
         return {**own, "quick_gelu": True} if self.quick_gelu else own
 
 
-def find(given: str, architecture: str | None) -> Foreign | None:
+def find(given: str, architecture: str | None) -> OpenClipModel | None:
     """Return the model of open_clip that `given` names: [open_clip:]MODEL/TAG, or a folder of `bench export`.
 
     With an `architecture`, `given` is a file with its state dict. A file does not describe its images: they have the
@@ -107,7 +107,7 @@ def find(given: str, architecture: str | None) -> Foreign | None:
             raise UserError(f"--towers {architecture}: {wrong or 'is no architecture of open_clip'}")
         if not path.is_file():
             raise UserError(f"{given}: no such file")
-        return Foreign(architecture, given, path)
+        return OpenClipModel(architecture, given, path)
     name = given.removeprefix(OPEN_CLIP)
     model, _, tag = name.rpartition("/")
     if path.is_file() or (name == given and model not in architectures.open_clip_models()):
@@ -115,7 +115,7 @@ def find(given: str, architecture: str | None) -> Foreign | None:
     config = get_pretrained_cfg(model, tag) or {}
     weights = fetched(name, given, _otherwise(config))
     preprocess = Preprocess.read(config, native_size(model, given), given)
-    return Foreign(model, tag, weights, preprocess, bool(config.get("quick_gelu")))
+    return OpenClipModel(model, tag, weights, preprocess, bool(config.get("quick_gelu")))
 
 
 def _otherwise(config: Mapping[str, Any]) -> str:
@@ -129,7 +129,7 @@ def _otherwise(config: Mapping[str, Any]) -> str:
     return f"fetch it elsewhere (hf download {repository} --local-dir FOLDER) and give the folder"
 
 
-def _folder(path: Path) -> Foreign:
+def _folder(path: Path) -> OpenClipModel:
     from open_clip.factory import _find_checkpoint_in_dir
 
     weights = _find_checkpoint_in_dir(path)
@@ -138,7 +138,7 @@ def _folder(path: Path) -> Foreign:
         raise UserError(f"{path}: is a folder without {' and '.join(lacking)}; `bench export` writes one that has them")
     config, name = _config(path), f"local-dir:{path}"
     preprocess = Preprocess.read(config.get("preprocess_cfg") or {}, native_size(name, str(path)), str(path / CONFIG))
-    return Foreign(name, "", Path(weights), preprocess)
+    return OpenClipModel(name, "", Path(weights), preprocess)
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def native_size(name: str, given: str) -> int:
     return int(sides[0])
 
 
-def load(model: Foreign, size: int) -> OpenClipTowers:
+def load(model: OpenClipModel, size: int) -> OpenClipTowers:
     """Build the towers of a model for images of `size` px.
 
     Raises UserError if the model has another size, or if open_clip cannot build it.
@@ -193,7 +193,7 @@ def load(model: Foreign, size: int) -> OpenClipTowers:
     return OpenClipTowers(made.visual, made.text, tokenizer, dim, model.preprocess.channels)
 
 
-def _refuse_other_tokenizer(model: Foreign, tower: Any, tokenizer: Any) -> None:
+def _refuse_other_tokenizer(model: OpenClipModel, tower: Any, tokenizer: Any) -> None:
     """Encode a text. Raises UserError if the tokenizer cannot, or has ids that the text tower lacks."""
     try:
         known: dict[str, int] = getattr(getattr(tokenizer, "tokenizer", None), "get_vocab", dict)()

@@ -10,13 +10,13 @@ import numpy as np
 
 from bench.data import Pairs
 from bench.data.noise import Noise
-from bench.data.pairs import Example, drawn
+from bench.data.pairs import ExamplePair, drawn
 from bench.errors import UserError, nearest
 from bench.training.inputs import Inputs, InputsReader
 
 if TYPE_CHECKING:
     from bench.arrays import Floats, Ints
-    from bench.models.stored_run import Stored
+    from bench.models.stored_run import LoadedRun
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RowState:
         return self.noise.texts(self.pairs, np.array([row], dtype=np.int64))[0][0]
 
 
-def row_states(stored: Stored) -> Mapping[str, RowState]:
+def row_states(stored: LoadedRun) -> Mapping[str, RowState]:
     """Return the vectors of a run's state with one finite number a training pair, by name.
 
     Raises UserError if the pairs were chosen by the scores of another run, or the data is not here.
@@ -60,7 +60,7 @@ def row_states(stored: Stored) -> Mapping[str, RowState]:
     }
 
 
-def find_state(stored: Stored, name: str) -> RowState:
+def find_state(stored: LoadedRun, name: str) -> RowState:
     """Return the vector of that name. Raises UserError if the run has none of it, and names those that it has."""
     known = row_states(stored)
     if name not in known:
@@ -85,7 +85,7 @@ def state_spread(state: RowState) -> str:
     return f"{about}: 5 % are below {low}, half below {middle}, 95 % below {high}."
 
 
-def state_pictures(state: RowState, count: int) -> Iterator[tuple[str, list[tuple[Example, str, None]]]]:
+def state_pictures(state: RowState, count: int) -> Iterator[tuple[str, list[tuple[ExamplePair, str, None]]]]:
     """Yield the pairs at both ends, as training saw them, for `reports.pages.pictures.pictures_page`.
 
     Raises UserError if an image cannot be read.

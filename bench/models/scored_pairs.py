@@ -13,7 +13,7 @@ import numpy as np
 
 from bench import reading
 from bench.arrays import Floats, Ints
-from bench.catalogue.keep import Asked
+from bench.catalogue.keep import SelectionInputs
 from bench.data import Pairs
 from bench.distributed import current
 from bench.errors import UserError, one_line
@@ -94,7 +94,9 @@ def _record(scoring: Scoring, inputs: Inputs, out: RunWriter, scores: Floats, se
     """Choose rows by their scores [N] and write them; `seconds`: of all ranks, for scoring."""
     keep = scoring.run.keep
     try:
-        rows = keep.entry.choose(Asked(inputs.pairs.keys, None, scoring.run.seed, keep.share, keep.rows, scores))
+        rows = keep.entry.choose(
+            SelectionInputs(inputs.pairs.keys, None, scoring.run.seed, keep.share, keep.rows, scores)
+        )
     except ValueError as error:
         raise UserError(f"keep: {keep.label}: {error}: {scoring.scorer}") from error
     about = {"n": len(inputs.pairs), "scorer": scoring.scorer, "seconds": seconds}

@@ -24,15 +24,15 @@ from torch import Tensor, nn
 
 from bench import data, data_folder
 from bench.catalogue import training_sets
-from bench.catalogue.evaluation_sets import FOLDERS, Entry, parse
+from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, parse
 from bench.catalogue.families import FAMILIES
 from bench.data.pairs import Pairs
 from bench.data.shards import indexing, sources
 from bench.errors import UserError
 from bench.evaluation.probabilistic.hierarchy import levels
 from bench.evaluation.tasks import EvaluationPlan
-from bench.models.encoders import ImageEncoder, Sight, TextEncoder, weights_digest
-from bench.models.extract_features import Models, Request, evaluation_sets, extract
+from bench.models.encoders import ImageEncoder, ImagePreparation, TextEncoder, weights_digest
+from bench.models.extract_features import ExtractionRequest, Models, evaluation_sets, extract
 from bench.suite import tower_files
 from bench.suite.settings import TowerSettings
 from bench.suite.suite import Suite, load_suite
@@ -45,7 +45,9 @@ EACH = 6  #: images of a class
 CAPTIONS = 5  #: of an image, at most, where each is a pair of its own
 SIZE = 64  #: pixels a side
 PER_SHARD = 1_000  #: training pairs
-SIGHT = Sight(SIZE, ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))  #: of the encoder that stands in for those of features
+SIGHT = ImagePreparation(
+    SIZE, ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
+)  #: of the encoder that stands in for those of features
 WIDTH, VIEWS = 128, 4  #: numbers of stored features where a suite does not say, and their views of an image
 COARSE, WORDS = 8, 4096  #: pixels a side, and different words, that such an encoder tells apart
 Members = list[tuple[str, bytes]]
@@ -75,9 +77,9 @@ def stand_in(suite: str, folder: Path, pairs: int) -> tuple[list[str], Suite]:
     return lines, loaded
 
 
-def _wanted(suite: Suite) -> list[Entry]:
+def _wanted(suite: Suite) -> list[EvaluationSet]:
     """Return the evaluation sets of a suite and of its trials, without those of the package."""
-    found: dict[str, Entry] = {}
+    found: dict[str, EvaluationSet] = {}
     for asked in suite.evaluates:
         for name, families in EvaluationPlan(suite.data, asked).wanted().items():
             if name not in data.names():
@@ -145,7 +147,7 @@ def _features(suite: Suite) -> list[str]:
     digests = {"image": weights_digest(pixels), "text": weights_digest(words)}
     models = Models(images, texts, {side: digests[side] for side in sorted(stored)})
     return extract(
-        Request(own, suite.data.feature_folder, evaluation=tuple(evaluation_sets(suite)), views=VIEWS), models
+        ExtractionRequest(own, suite.data.feature_folder, evaluation=tuple(evaluation_sets(suite)), views=VIEWS), models
     )
 
 
@@ -184,7 +186,7 @@ def _image(pairs: Pairs, row: int, form: str) -> bytes:
     return buffer.getvalue()
 
 
-def write(home: Path, size: int, each: int, sets: Iterable[Entry]) -> None:
+def write(home: Path, size: int, each: int, sets: Iterable[EvaluationSet]) -> None:
     """Write these sets below `home`, the `evaluation` of a data folder.
 
     size: pixels a side; each: images of a class, at least two. All splits of a set are the same images.
@@ -193,7 +195,7 @@ def write(home: Path, size: int, each: int, sets: Iterable[Entry]) -> None:
         _WRITERS[entry.kind](home, entry, Emoji(size, each, turn))
 
 
-def _classes(home: Path, entry: Entry, emoji: Emoji) -> None:
+def _classes(home: Path, entry: EvaluationSet, emoji: Emoji) -> None:
     folder = home / f"wds_{entry.webdataset or entry.name}"
     samples: list[Members] = []
     for place, row in enumerate(emoji.rows):
@@ -208,7 +210,7 @@ def _classes(home: Path, entry: Entry, emoji: Emoji) -> None:
     (folder / "zeroshot_classification_templates.txt").write_text("".join(f"{text}\n" for text in TEMPLATES))
 
 
-def _captions(home: Path, entry: Entry, emoji: Emoji) -> None:
+def _captions(home: Path, entry: EvaluationSet, emoji: Emoji) -> None:
     folder = home / f"wds_{entry.webdataset or entry.name}"
     if folder.is_dir():  # another set with the same files
         return
@@ -217,13 +219,13 @@ def _captions(home: Path, entry: Entry, emoji: Emoji) -> None:
     (folder / "dataset_type.txt").write_text("retrieval\n")
 
 
-def _hierarchy(home: Path, entry: Entry, emoji: Emoji) -> None:
+def _hierarchy(home: Path, entry: EvaluationSet, emoji: Emoji) -> None:
     own = levels(emoji.pairs)
     texts = {row: "\n".join(own[row]).encode() for row in emoji.rows}
     _shards(home / f"wds_{entry.name}", [[("png", emoji.png(row)), ("txt", texts[row])] for row in emoji.rows])
 
 
-def _puzzles(home: Path, entry: Entry, emoji: Emoji) -> None:
+def _puzzles(home: Path, entry: EvaluationSet, emoji: Emoji) -> None:
     rows = emoji.rows
     puzzles = []
     for place in range(PUZZLES):

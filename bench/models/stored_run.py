@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Stored:
+class LoadedRun:
     """A run with the features of its final weights; the features hold the method and the towers."""
 
     id: str
@@ -37,14 +37,14 @@ class Stored:
         return f"{self.id[:SHORT]}  {self.run.title}"
 
 
-def load(store: Store, prefix: str) -> Stored:
+def load(store: Store, prefix: str) -> LoadedRun:
     """Load the run whose id starts with `prefix`, at its final weights, on the first GPU or the CPU.
 
     Raises UserError if there is no such run, and as `rebuild` does.
     """
     out = find_run(store, prefix)
     run, towers, method = rebuild(out, available_device())
-    return Stored(out.id, run, Features(method, towers, file_hash(out.path(weights_name(1.0))), PROTOCOL, None))
+    return LoadedRun(out.id, run, Features(method, towers, file_hash(out.path(weights_name(1.0))), PROTOCOL, None))
 
 
 def of_suite(store: Store, name: str) -> str:

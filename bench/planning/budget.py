@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from bench.catalogue.budget_kinds import BUDGET_KINDS, StepCosts
 from bench.data.order import steps_per_epoch
 from bench.errors import UserError
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 from methods.protocol import Phase
 
 MOST_STEPS = 10**12  #: of a run; more would take centuries
@@ -23,7 +23,7 @@ def resolve(
     phases: Sequence[Phase],
     step_flops: Mapping[str, int],
     step_seconds: Mapping[str, float] | None = None,
-) -> Resolved:
+) -> ResolvedSteps:
     """Turn `{kind: value}` into steps of each phase; a dearer step means fewer of them if the budget is a cost.
 
     `rows` is N, `batch` is B; of the rows only `seen` may be trained on (None: all).
@@ -45,12 +45,14 @@ def resolve(
         raise UserError(f"budget.{kind}: {value:g} is {sum(counts):.2g} steps; at most {MOST_STEPS:.0e}, give less")
     steps_of = tuple((phase.name, steps) for phase, steps in zip(phases, counts, strict=True))
     own = steps_per_epoch(rows if seen is None else seen, batch)
-    return Resolved(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)
+    return ResolvedSteps(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)
 
 
-def no_steps(phases: Sequence[Phase], step_flops: Mapping[str, int], seen: int, batch: int) -> Resolved:
+def no_steps(phases: Sequence[Phase], step_flops: Mapping[str, int], seen: int, batch: int) -> ResolvedSteps:
     """Return the phases of a run that is measured as it begins, each without a step. `seen`: rows of one pass."""
-    return Resolved(tuple((phase.name, 0) for phase in phases), dict(step_flops), batch, steps_per_epoch(seen, batch))
+    return ResolvedSteps(
+        tuple((phase.name, 0) for phase in phases), dict(step_flops), batch, steps_per_epoch(seen, batch)
+    )
 
 
 def _split(total: int, shares: Sequence[float]) -> list[int]:

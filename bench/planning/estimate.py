@@ -30,7 +30,7 @@ TIMED_FLOPS = 1e11  #: of a step, at most, where there is no GPU: some three sec
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationCost:
     """Images and texts that the towers encode to evaluate runs, at every point of their curves and at the end."""
 
     read: Workload
@@ -51,7 +51,7 @@ class Estimate:
     where: str  #: what the whole is made on: "8 A100", "this machine"
     source: str  #: where the hours come from
     devices: int = 1  #: that execute a run together
-    evaluation: Evaluation | None = None
+    evaluation: EvaluationCost | None = None
 
     @property
     def lines(self) -> list[str]:
@@ -84,7 +84,7 @@ def on_gpu(planned: Sequence[Planned], gpu: Gpu, utilisation: float = UTILISATIO
     """
     reader = InputsReader()
     measured = [_evaluation(group, reader) for group in _by_towers(planned)]
-    evaluation = Evaluation(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured))
+    evaluation = EvaluationCost(sum((one.read for one in measured), Workload()), sum(one.flops for one in measured))
     return Estimate(
         *_counted(planned, reader),
         hours=gpu_hours(sum(one.resolved.flops for one in planned), gpu, utilisation),
@@ -109,7 +109,7 @@ def _towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
     return meta_towers(run, reader.for_model(run))[0]
 
 
-def _evaluation(group: Sequence[Planned], reader: InputsReader) -> Evaluation:
+def _evaluation(group: Sequence[Planned], reader: InputsReader) -> EvaluationCost:
     """Estimate the evaluation of runs with the same towers."""
     towers = _towers(group[0], reader)
     per_image, per_text = count_forward_flops(towers, group[0].run.data.size)
@@ -123,7 +123,7 @@ def _evaluation(group: Sequence[Planned], reader: InputsReader) -> Evaluation:
             if key not in known:
                 known[key] = workload(one.evaluation, at, rows)
             total += known[key]
-    return Evaluation(total, total.images * per_image + total.texts * per_text)
+    return EvaluationCost(total, total.images * per_image + total.texts * per_text)
 
 
 def _by_towers(planned: Sequence[Planned]) -> list[list[Planned]]:

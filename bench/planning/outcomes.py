@@ -11,11 +11,11 @@ from bench.store import Damaged, RunStore, Store
 from bench.store.verify import problems, refuse_changed
 from bench.training.checkpoint import weights_name
 
-State = Literal["done", "busy", "interrupted", "failed", "full"]  #: "full": interrupted, because the disk is full
+RunOutcome = Literal["done", "busy", "interrupted", "failed", "full"]  #: "full": interrupted, because the disk is full
 
 
 @dataclass
-class Summary:
+class RunOutcomes:
     """The ids of a suite's runs, by outcome."""
 
     done: list[str] = field(default_factory=list)
@@ -26,13 +26,13 @@ class Summary:
     queued: list[str] = field(default_factory=list)  #: handed to a cluster, now or before
     full: list[str] = field(default_factory=list)  #: messages of runs that were interrupted because the disk is full
 
-    def add(self, state: State, identity: str, message: str) -> None:
+    def add(self, state: RunOutcome, identity: str, message: str) -> None:
         """Note the outcome of one run."""
         own = {"done": self.done, "busy": self.busy, "failed": self.failed}
         own.get(state, self.interrupted).append(identity)
         self.full += [message] if state == "full" else []
 
-    def merge(self, other: Summary) -> None:
+    def merge(self, other: RunOutcomes) -> None:
         """Add the outcomes of another summary; ids that are here already, as suites share runs, are not added again."""
         for state, own in vars(self).items():
             own += [identity for identity in vars(other)[state] if identity not in own]

@@ -9,7 +9,7 @@ from bench.data.noise import ManifestSummary
 from bench.evaluation import EvaluationPlan
 from bench.suite.run import Run
 from bench.training.inputs import InputsSummary
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Planned:
     run: Run
     id: str
     reference: str | None  #: id of the run that it starts from, or that scores its pairs
-    resolved: Resolved
+    resolved: ResolvedSteps
     inputs: InputsSummary  #: of the data that the id was made from
     address: dict[str, Any]  #: all that the id was made from; {} if the id is a placeholder
     lent: bool = False  #: whether a run that is still to be made starts from its final weights

@@ -22,7 +22,7 @@ from bench.suite.keep_settings import UNTREATED
 from bench.suite.run import Run, address
 from bench.suite.settings import SYNTHETIC
 from bench.training.inputs import Inputs, InputsReader, InputsSummary
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Planner:
             identity = digest(content)
             known = _stored_steps(self.store.run(identity))
         if known is not None:
-            resolved = Resolved.from_json(known)
+            resolved = ResolvedSteps.from_json(known)
         else:
             prices, scoring = step_prices(costed, inputs), _scoring_price(run, inputs)
             try:
@@ -133,7 +133,7 @@ def synthetic_of(run: Run) -> Run:
     return dataclasses.replace(plain, data=synthetic)
 
 
-def counted(run: Run, inputs: Inputs) -> Resolved:
+def counted(run: Run, inputs: Inputs) -> ResolvedSteps:
     """Return the steps of a run whose rows no scorer chooses and whose budget is not timed, without looking at a store.
 
     inputs: those without noise suffice.
@@ -153,7 +153,7 @@ def _scoring_price(run: Run, inputs: Inputs) -> int:
 
 def _resolve(
     run: Run, inputs: InputsSummary, prices: StepPrices, seconds: dict[str, float] | None, scoring: int
-) -> Resolved:
+) -> ResolvedSteps:
     """Turn the run's budget into steps, less what it pays for `scoring` [FLOPs].
 
     Raises UserError if scoring alone costs as much as all steps.

@@ -19,7 +19,7 @@ from bench.suite.run import Run
 from bench.training.inputs import Inputs
 from bench.training.job import available_device, make_job
 from bench.training.loop import train
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 
 CALIBRATION_STEPS = 20  #: timed steps of each phase, after a few that are not timed
 
@@ -47,7 +47,9 @@ def time_steps(run: Run, inputs: Inputs, steps: int) -> dict[str, float]:
     """Return the median seconds of a real step of each phase, from `steps` of each; the first quarter is left out."""
     prices = step_prices(run, inputs)
     lengths = tuple((phase.name, steps) for phase in prices.phases)
-    trial = Resolved(lengths, dict(prices.flops), run.train.batch, steps_per_epoch(len(inputs.seen), run.train.batch))
+    trial = ResolvedSteps(
+        lengths, dict(prices.flops), run.train.batch, steps_per_epoch(len(inputs.seen), run.train.batch)
+    )
     rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder, writing(Store(Path(folder)).run("calibration")) as out:
         job = make_job(run, inputs, trial, out, None, available_device(), "none")

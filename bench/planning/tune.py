@@ -19,7 +19,7 @@ from bench.store.selection import LAST, score_at_selected
 from bench.suite.settings import MethodEntry
 
 if TYPE_CHECKING:
-    from bench.planning.outcomes import Summary
+    from bench.planning.outcomes import RunOutcomes
     from bench.planning.planned import Planned
     from bench.planning.planner import Planner
     from bench.store import Store
@@ -137,16 +137,16 @@ def follow(suite: Suite, planner: Planner) -> Followed:
 
 
 def search(
-    suite: Suite, planner: Planner, work: Callable[[list[Planned]], Summary]
-) -> tuple[dict[str, Choice], Summary]:
+    suite: Suite, planner: Planner, work: Callable[[list[Planned]], RunOutcomes]
+) -> tuple[dict[str, Choice], RunOutcomes]:
     """Train and measure the trials of the selected rows, and the runs they start from.
 
     Returns the choices that are known afterwards, also those of other rows, and the outcomes of the trials. A trial
     whose loss became NaN or infinite has no score: it is not repeated and does not count as failed.
     """
-    from bench.planning.outcomes import Summary
+    from bench.planning.outcomes import RunOutcomes
 
-    choices, total, store = follow(suite.narrowed(), planner).choices, Summary(), planner.store
+    choices, total, store = follow(suite.narrowed(), planner).choices, RunOutcomes(), planner.store
     if suite.tune is None:
         return choices, total
     for stage in stages(suite):

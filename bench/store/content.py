@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import lt
 from typing import Any
 
-Check = Callable[[Any], str]
+ContentCheck = Callable[[Any], str]
 Shape = Any  #: Check | list[Shape] | dict[str, Shape]
 
 
@@ -45,11 +45,11 @@ def _first(values: Iterable[tuple[Any, Any]], shape: Shape) -> str:
     return next((f".{name}{reason}" for name, value in values if (reason := _wrong(value, shape))), "")
 
 
-def _kind(test: Callable[[Any], bool], words: str) -> Check:
+def _kind(test: Callable[[Any], bool], words: str) -> ContentCheck:
     return lambda value: "" if test(value) else f": should be {words}"
 
 
-def _maybe(shape: Shape) -> Check:
+def _maybe(shape: Shape) -> ContentCheck:
     return lambda value: "" if value is None else _wrong(value, shape)
 
 
@@ -84,7 +84,7 @@ _PLACE = _kind(_is_pair, "the label of a noise and a seed")
 _ANY: Shape = {}  #: an object
 
 
-def _closed(shape: dict[str, Shape]) -> Check:
+def _closed(shape: dict[str, Shape]) -> ContentCheck:
     """Return the check of an object without other fields: this version could not say what they mean."""
     known = {field.removesuffix("?") for field in shape}
 

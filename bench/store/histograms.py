@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 BINS = 40
 DIGITS = 6  #: of stored numbers, which are drawn alone: further ones were a quarter of an archive
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-Source = Literal["training", "evaluation"]  #: the last step's batch and the state; features of the final weights
+DiagnosticSource = Literal[
+    "training", "evaluation"
+]  #: the last step's batch and the state; features of the final weights
 
 
-def store_diagnostics(out: RunWriter, source: Source, diagnostics: Iterable[Diagnostic], protocol: str = "") -> None:
+def store_diagnostics(
+    out: RunWriter, source: DiagnosticSource, diagnostics: Iterable[Diagnostic], protocol: str = ""
+) -> None:
     """Store histograms of these diagnostics in the run's diagnostics.json; they replace those of the same source.
 
     `protocol` is the label of an evaluation's protocol; those of several protocols are kept beside each other.

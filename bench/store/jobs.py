@@ -25,7 +25,7 @@ _FIELDS = "%i|%T|%r"  #: id, state, reason; an element of an array has a line of
 
 
 @dataclass(frozen=True)
-class Job:
+class SubmittedJob:
     """The job that a run was last submitted as."""
 
     id: str  #: "17", or "17_3" in an array; "ray-" and a task's id
@@ -50,7 +50,7 @@ def note(run: RunStore, job: str, log: Path, by: Mapping[str, Any] | None = None
     write_json(run.path(FILE), content if by is None else {**content, "by": dict(by)})
 
 
-def jobs(runs: Iterable[RunStore]) -> dict[str, Job]:
+def jobs(runs: Iterable[RunStore]) -> dict[str, SubmittedJob]:
     """Return the last job of each run that was ever submitted, by the run's id.
 
     Calls squeue once, or never if no run was submitted to SLURM. On a machine without squeue every such job's state is
@@ -63,7 +63,7 @@ def jobs(runs: Iterable[RunStore]) -> dict[str, Job]:
     by_run = {}
     for run, entry in noted.items():
         state, reason = _of_process(run, entry["by"]) if "by" in entry else queue.get(entry["job"], absent)
-        by_run[run.id] = Job(entry["job"], state, reason, entry["log"])
+        by_run[run.id] = SubmittedJob(entry["job"], state, reason, entry["log"])
     return by_run
 
 

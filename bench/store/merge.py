@@ -25,7 +25,7 @@ from bench.store.run import RunStore, Store
 
 
 @dataclass
-class Merged:
+class ImportOutcome:
     """The outcome of an import, by the ids of runs."""
 
     new: list[str] = field(default_factory=list)  #: were not in this store
@@ -37,7 +37,7 @@ class Merged:
     problems: list[str] = field(default_factory=list)  #: one sentence for everything that was left out
 
 
-def merge(source: Path, store: Store, dry_run: bool = False) -> Merged:
+def merge(source: Path, store: Store, dry_run: bool = False) -> ImportOutcome:
     """Merge a results folder, or a tar archive of one, into `store`; with `dry_run` only report what would be done.
 
     A run appears by rename. Complete runs of `store` are never changed. A run with other numbers in the other store
@@ -46,7 +46,7 @@ def merge(source: Path, store: Store, dry_run: bool = False) -> Merged:
     """
     if source.is_dir() and source.resolve() == store.root.resolve():
         raise UserError(f"{source}: is this store itself")
-    merged = Merged()
+    merged = ImportOutcome()
     with _scratch(store, dry_run) as scratch, opened(source, scratch) as theirs:
         if not dry_run:
             mark(store.root)
@@ -86,7 +86,7 @@ def _scratch(store: Store, dry_run: bool) -> Iterator[Path]:
 
 
 @contextmanager
-def _reporting(merged: Merged, name: str) -> Iterator[None]:
+def _reporting(merged: ImportOutcome, name: str) -> Iterator[None]:
     """Add a problem, with the name of the thing, for whatever cannot be taken or read."""
     try:
         yield
@@ -94,7 +94,9 @@ def _reporting(merged: Merged, name: str) -> Iterator[None]:
         merged.problems.append(f"{name}: {error}")
 
 
-def _take_run(theirs: Incoming, run: RunStore, ours: RunStore, merged: Merged, scratch: Path, dry_run: bool) -> None:
+def _take_run(
+    theirs: Incoming, run: RunStore, ours: RunStore, merged: ImportOutcome, scratch: Path, dry_run: bool
+) -> None:
     """Take a run if this store lacks it or has come less far. Raises Untrusted, and Damaged for ours."""
     there, here = theirs.read(_progress, run), _progress(ours)
     if there is None:

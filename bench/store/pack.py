@@ -36,7 +36,7 @@ _PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "di
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackOutcome:
     """What an archive holds, and what it lacks of its suite's plan."""
 
     runs: int
@@ -45,7 +45,7 @@ class Packed:
     damaged: tuple[str, ...]  #: a line for each run that a damaged file keeps out
 
 
-def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed:
+def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> PackOutcome:
     """Write the finished runs that a suite's plan measures, trials too, to an archive, or to a `bundle`.
 
     Runs that others start from are not measured, and their costs stand in the ledgers of the others. Raises UserError
@@ -85,7 +85,7 @@ def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> Packed
     if not bundle:
         members[SUM] = files.dump({"sha256": digest({name: sha256(one).hexdigest() for name, one in members.items()})})
     files.write_path(target, lambda path: _write(path, members))
-    return Packed(count, target.stat().st_size, tuple(unfinished), tuple(damaged))
+    return PackOutcome(count, target.stat().st_size, tuple(unfinished), tuple(damaged))
 
 
 def of_changed_code(environment: Mapping[str, Any]) -> bool:

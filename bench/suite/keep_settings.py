@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from bench.catalogue import architectures, tower_families
-from bench.catalogue.keep import KEEPS, Keep
+from bench.catalogue.keep import KEEPS, DataSelection
 from bench.errors import nearest
 from bench.hashing import OPEN_CLIP
 from bench.settings_base import Location, Model, Word
@@ -67,7 +67,7 @@ class KeepSettings(Model):
         return self
 
     @property
-    def entry(self) -> Keep:
+    def entry(self) -> DataSelection:
         """What this kind is."""
         return KEEPS[self.kind]
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator
 
-from bench.settings_base import NAME_LETTERS, Line, Model, Word
+from bench.settings_base import NAME_LETTERS, Model, OneLine, Word
 from bench.yaml_source import fault
 
 SbatchOption = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=40)]
@@ -46,7 +46,9 @@ class SlurmSettings(Model):
     constraint: Word | None = None
     #: runs that a job makes one after another; a run that others start from has a job of its own
     runs_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
-    setup: Annotated[tuple[Line, ...], Field(strict=False, max_length=100)] = ()  #: shell commands before a job's own
+    setup: Annotated[
+        tuple[OneLine, ...], Field(strict=False, max_length=100)
+    ] = ()  #: shell commands before a job's own
     #: further options of sbatch by their long names, without the dashes; true for one without a value
     extra: Annotated[dict[SbatchOption, Any], Field(max_length=100)] = Field(default_factory=dict)
 

@@ -12,7 +12,7 @@ from bench.suite.settings import DataSettings, TowerSettings
 
 
 @dataclass(frozen=True)
-class Need:
+class NeedRule:
     """One word of `Method.needs`."""
 
     about: str  #: a clause: "it reads ..."
@@ -48,11 +48,11 @@ def _no_second_view(towers: TowerSettings, data: DataSettings) -> str:
     return "data.features has one view of an image; store several, or set data.feature_dropout" * single
 
 
-NEEDS: dict[str, Need] = {
-    "pixels": Need("it cuts, masks or mixes images, or reaches into the image tower", _no_pixels),
-    "tokens": Need("it changes captions or reads token ids", _no_tokens),
-    "text_transformer": Need("it reaches into the text tower", _no_text_transformer),
-    "second_view": Need("it reads a second augmentation of each image", _no_second_view),
+NEEDS: dict[str, NeedRule] = {
+    "pixels": NeedRule("it cuts, masks or mixes images, or reaches into the image tower", _no_pixels),
+    "tokens": NeedRule("it changes captions or reads token ids", _no_tokens),
+    "text_transformer": NeedRule("it reaches into the text tower", _no_text_transformer),
+    "second_view": NeedRule("it reads a second augmentation of each image", _no_second_view),
 }
 
 

@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from bench.catalogue.noise_kinds import KINDS, NoiseKind, Options
+from bench.catalogue.noise_kinds import KINDS, NoiseKind, NoiseOptions
 from bench.settings_base import Locations, Model, NonEmptyList, Rate, entry_of, once
 from bench.yaml_source import each_of, fault, faults_of, shown
 
@@ -122,7 +122,7 @@ class NoiseSettings(Model):
         """All that is known of the kind."""
         return KINDS[self.kind]
 
-    def chosen_options(self) -> Options:
+    def chosen_options(self) -> NoiseOptions:
         """The kind's own settings, defaults included. pydantic's ValidationError if they are wrong."""
         return self.entry.options.model_validate(self.options)
 

@@ -16,7 +16,7 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
-from bench.settings_base import NAME_LETTERS, Location, Model, NonEmptyList, Once, Seed, or_several
+from bench.settings_base import NAME_LETTERS, Location, Model, NoDuplicates, NonEmptyList, Seed, or_several
 from bench.store.selection import LAST, Select
 from bench.suite.keep_settings import UNTREATED, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
@@ -40,7 +40,7 @@ class Suite(Model):
     description: str = ""
     data: DataSettings = DataSettings()
     noise: Annotated[NoiseSettings, or_several(NoiseSettings.of_several)] = NoiseSettings()
-    seeds: Annotated[tuple[Seed, ...], NonEmptyList, Once] = (0,)
+    seeds: Annotated[tuple[Seed, ...], NonEmptyList, NoDuplicates] = (0,)
     budget: Annotated[Budget, or_several(Budget.of_several)]
     budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
     towers: Annotated[tuple[TowerSettings, ...], NonEmptyList, Field(max_length=100)] = (TowerSettings(),)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import reading
-from bench.catalogue.architectures import Config
+from bench.catalogue.architectures import TowerConfig
 from bench.catalogue.tower_families import image_towers, text_towers
 from bench.data_folder import Missing, root
 from bench.errors import UserError
@@ -149,18 +149,18 @@ def is_folder(text: str) -> bool:
     return text_towers(text).folders
 
 
-def text_config(towers: TowerSettings) -> Config:
+def text_config(towers: TowerSettings) -> TowerConfig:
     """The text tower's configuration, with the tokens a caption; UserError for a folder that describes none."""
     config = text_towers(towers.text).config(towers.text)
     return {**config, **_head(towers, "text"), "context_length": towers.context or config["context_length"]}
 
 
-def image_config(towers: TowerSettings, size: int) -> Config:
+def image_config(towers: TowerSettings, size: int) -> TowerConfig:
     """The image tower's configuration at `size` px, or for stored features of `size` numbers."""
     return {**image_towers(towers.image).config(towers.image, size, towers.dim), **_head(towers, "image")}
 
 
-def _head(towers: TowerSettings, kind: str) -> Config:
+def _head(towers: TowerSettings, kind: str) -> TowerConfig:
     """The settings of the head on stored features; nothing for another tower."""
     return {"head": towers.head.model_dump()} if towers.head is not None and kind in towers.stored else {}
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from bench.settings_base import Model, Once, Range, Rate, Seed, or_several
+from bench.settings_base import Model, NoDuplicates, Range, Rate, Seed, or_several
 from bench.suite.settings import Budget
 from bench.yaml_source import fault
 
@@ -23,7 +23,7 @@ class TuneSettings(Model):
     budget: Annotated[Budget | None, or_several(Budget.of_several)] = None
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.25  #: share of the settings that goes on to the next budget
     #: at the longest budget, the first alone before; none of the suite's
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False), Once] = (1000, 1001, 1002)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False), NoDuplicates] = (1000, 1001, 1002)
     #: family of validation by which trials are scored; of a row with a rule of `select`, it is the rule's
     by: Literal["validation", "noisy_validation", "clean_validation"] = "validation"
     rate: Rate | None = None  #: noise of the trials; null = the suite's highest

@@ -19,11 +19,11 @@ from bench.suite.printed_tables import PaperTables
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
 from bench.suite.tasks import SuiteTasks
 from bench.suite.tune_settings import TuneSettings
-from bench.yaml_loader import Place
-from bench.yaml_source import Fault
+from bench.yaml_loader import FieldPath
+from bench.yaml_source import FieldFault
 
 
-class Suite(Protocol):
+class SuiteSections(Protocol):
     """What is read of a suite; `bench.suite.suite` has the whole, and imports this module."""
 
     data: DataSettings
@@ -47,7 +47,7 @@ class Suite(Protocol):
     def chain(self, entry: MethodEntry) -> str: ...
 
 
-def unfit(suite: Suite) -> Iterator[Fault]:
+def unfit(suite: SuiteSections) -> Iterator[FieldFault]:
     """Sections that do not fit each other, whatever the methods."""
     kind, given = suite.data.images, suite.train.augment
     if given not in fitting(kind):
@@ -65,10 +65,10 @@ def unfit(suite: Suite) -> Iterator[Fault]:
     yield from _unselectable(suite)
 
 
-def _unknown_rows(suite: Suite) -> Iterator[Fault]:
+def _unknown_rows(suite: SuiteSections) -> Iterator[FieldFault]:
     """Rows and towers that `tables` and other rows name, and that are none of this suite."""
     labels, towers = [entry.label for entry in suite.methods], [one.label for one in suite.towers]
-    named: list[tuple[Place, str, list[str]]] = [
+    named: list[tuple[FieldPath, str, list[str]]] = [
         (("tables", field, name), name, known)
         for field, known in (("rows", labels), ("towers", towers))
         for name in getattr(suite.tables, field, ())
@@ -80,7 +80,7 @@ def _unknown_rows(suite: Suite) -> Iterator[Fault]:
             yield place, f"unknown label {name!r}{nearest(name, known)}"
 
 
-def _untrainable(suite: Suite) -> Iterator[Fault]:
+def _untrainable(suite: SuiteSections) -> Iterator[FieldFault]:
     """Learning rates that cannot fall, and rows that use what nobody knows about natural noise.
 
     Which pairs injected noise corrupted is known, of natural pairs too.
@@ -95,10 +95,10 @@ def _untrainable(suite: Suite) -> Iterator[Fault]:
             yield place, f"uses {keep.uses}, which nobody knows of natural noise"
 
 
-def _unfit_starts(suite: Suite) -> Iterator[Fault]:
+def _unfit_starts(suite: SuiteSections) -> Iterator[FieldFault]:
     """Rows that average weights without a start or without steps, and towers that cannot stay as they are."""
     for position, entry in enumerate(suite.methods):
-        place: Place = ("methods", position, "average_with_start")
+        place: FieldPath = ("methods", position, "average_with_start")
         if entry.average_with_start is not None and not entry.start:
             yield place, "averages with the weights that the row begins at; give start: to the row or to the suite"
         elif entry.average_with_start is not None and entry.untrained:
@@ -113,7 +113,7 @@ def _unfit_starts(suite: Suite) -> Iterator[Fault]:
             yield ("train", "freeze"), f"the {kind} tower would stay as it is drawn; give start, or towers.{kind}_start"
 
 
-def _unfit_trials(suite: Suite) -> Iterator[Fault]:
+def _unfit_trials(suite: SuiteSections) -> Iterator[FieldFault]:
     """A trial has one pair of towers, a seed of its own, noise whose file there is, and a set to be scored on."""
     if suite.tune is None:
         return
@@ -130,7 +130,7 @@ def _unfit_trials(suite: Suite) -> Iterator[Fault]:
         yield ("tune", "rate"), f"{suite.tune.rate:g} is none of the suite's rates, which have files"
 
 
-def _nothing_to_spend(suite: Suite) -> Iterator[Fault]:
+def _nothing_to_spend(suite: SuiteSections) -> Iterator[FieldFault]:
     """Rows without a step have no step to time, and nothing that trials could choose."""
     for position, entry in enumerate(suite.methods):
         if not entry.steps and (suite.budget.timed or suite.tune is not None):
@@ -139,9 +139,9 @@ def _nothing_to_spend(suite: Suite) -> Iterator[Fault]:
             yield ("methods", position, field), f"a row without a step cannot be here: {why}; leave one away"
 
 
-def _unselectable(suite: Suite) -> Iterator[Fault]:
+def _unselectable(suite: SuiteSections) -> Iterator[FieldFault]:
     """A rule chooses among points at which its validation pairs and the headline are measured."""
-    asked: list[tuple[Place, str | None]] = [(("select",), suite.select)]
+    asked: list[tuple[FieldPath, str | None]] = [(("select",), suite.select)]
     asked += [(("methods", position, "select"), entry.select) for position, entry in enumerate(suite.methods)]
     for place, rule in asked:
         if rule in (None, LAST):
@@ -155,10 +155,10 @@ def _unselectable(suite: Suite) -> Iterator[Fault]:
             yield place, f"{rule} needs {' and '.join(map(repr, lacking))} in evaluate.tasks and evaluate.along"
 
 
-def _too_many_seeds(suite: Suite) -> Iterator[Fault]:
+def _too_many_seeds(suite: SuiteSections) -> Iterator[FieldFault]:
     several = len(suite.noise.kinds) > 1
     for number, noise in enumerate(suite.noise.kinds):
-        above: Place = ("noise", number, "seeds") if several else ("noise", "seeds")
+        above: FieldPath = ("noise", number, "seeds") if several else ("noise", "seeds")
         by_budget = [counts for counts in noise.seeds if isinstance(counts, tuple)]
         if by_budget and len(by_budget) != len(suite.budget.all):
             yield above, f"{len(by_budget)} lists for {len(suite.budget.all)} budgets; give one for each"
@@ -168,7 +168,7 @@ def _too_many_seeds(suite: Suite) -> Iterator[Fault]:
                     yield (*above, place), f"{count} should be at most {len(suite.seeds)}, the suite's seeds"
 
 
-def _unknown_scorers(suite: Suite) -> Iterator[Fault]:
+def _unknown_scorers(suite: SuiteSections) -> Iterator[FieldFault]:
     """Rows of `keep.by` that are no rows, or whose own pairs are chosen."""
     plain = [one.label for one in suite.methods if one.keep is None]
     for place, keep in _treatments(suite):
@@ -176,12 +176,12 @@ def _unknown_scorers(suite: Suite) -> Iterator[Fault]:
             yield (*place, "by"), f"{keep.by!r} is no row without keep of this suite{nearest(keep.by, plain)}"
 
 
-def _treatments(suite: Suite) -> Iterator[tuple[Place, KeepSettings]]:
+def _treatments(suite: SuiteSections) -> Iterator[tuple[FieldPath, KeepSettings]]:
     yield ("data", "keep"), suite.data.keep
     yield from ((("methods", at, "keep"), entry.keep) for at, entry in enumerate(suite.methods) if entry.keep)
 
 
-def _moving_clean_pairs(suite: Suite) -> Iterator[Fault]:
+def _moving_clean_pairs(suite: SuiteSections) -> Iterator[FieldFault]:
     """A treatment that keeps clean rows needs noise whose rows are fixed."""
     moving = next((one.kind for one in suite.noise.kinds if not one.entry.fixed and any(one.rates)), None)
     if moving is None:
@@ -191,7 +191,7 @@ def _moving_clean_pairs(suite: Suite) -> Iterator[Fault]:
             yield place, f"{keep.kind} needs a fixed set of clean pairs, which {moving} leaves none"
 
 
-def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> Iterator[Fault]:
+def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> Iterator[FieldFault]:
     """Towers whose input the data does not hold: stored features, or pixels."""
     for position, one in enumerate(towers):
         if "image" in one.stored and not data.on_features:
@@ -207,7 +207,7 @@ def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> It
         yield ("data", "shards"), "images are the stored features of data.features; leave one of the two away"
 
 
-def unmeasured(suite: Suite) -> Iterator[Fault]:
+def unmeasured(suite: SuiteSections) -> Iterator[FieldFault]:
     """Families of tasks without data sets, and suites that compare nothing."""
     noisy = any(noise.entry.fixed and any(noise.rates) for noise in suite.noise.kinds)
     for place, message in SuiteTasks(suite.data, suite.evaluate).faults(noisy):
@@ -222,7 +222,7 @@ def unmeasured(suite: Suite) -> Iterator[Fault]:
                 yield ("evaluate", "tasks", place), f"{name!r}: held-out pairs cannot have noise of kind {noise.kind}"
 
 
-def unknown_names(suite: Suite) -> Iterator[Fault]:
+def unknown_names(suite: SuiteSections) -> Iterator[FieldFault]:
     """Mistakes that only adapters know: unknown methods, hyper-parameters and needs."""
     labels = [entry.label for entry in suite.methods]
     if suite.baseline not in labels and suite.baseline not in registry.names():
@@ -263,13 +263,13 @@ def inapplicable(entry: MethodEntry, towers: TowerSettings, data: DataSettings) 
     return "; ".join(_sentence(entry, *unmet) for unmet in needs.unmet(wanted, towers, data))
 
 
-def left_out(suite: Suite, entry: MethodEntry) -> dict[str, str]:
+def left_out(suite: SuiteSections, entry: MethodEntry) -> dict[str, str]:
     """Return the towers, by their label, on which a row has no runs, each with the reason."""
     reasons = {one.label: inapplicable(entry, one, suite.data) for one in suite.towers}
     return {label: reason for label, reason in reasons.items() if reason}
 
 
-def _nothing_applies(suite: Suite) -> Iterator[Fault]:
+def _nothing_applies(suite: SuiteSections) -> Iterator[FieldFault]:
     """The baseline, or all rows, if they have no runs on one of the suite's towers."""
     for towers in suite.towers:
         reasons = {entry.label: inapplicable(entry, towers, suite.data) for entry in suite.methods}

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.catalogue import architectures
-from bench.catalogue.architectures import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels, Config
+from bench.catalogue.architectures import CLIP_CHANNELS, IMAGENET_CHANNELS, Channels, TowerConfig
 from bench.catalogue.tower_families import image_towers, text_towers
 from bench.errors import UserError, one_line
 from bench.machine import torchvision_fix  # noqa: F401  before anything imports open_clip
@@ -160,7 +160,7 @@ def build_towers(spec: TowerSettings, tokenizer: Tokenizer, image_size: int, bn_
     return OpenClipTowers(visual, text, tokenizer, spec.dim, channels_of(spec))
 
 
-def open_clip_image(name: str, config: Config, dim: int) -> nn.Module:
+def open_clip_image(name: str, config: TowerConfig, dim: int) -> nn.Module:
     """Build an image tower of open_clip from a `vision_cfg`."""
     from open_clip.model import _build_vision_tower
 
@@ -171,7 +171,7 @@ def open_clip_image(name: str, config: Config, dim: int) -> nn.Module:
     return made
 
 
-def open_clip_text(name: str, config: Config, dim: int, tokenizer: Tokenizer) -> nn.Module:
+def open_clip_text(name: str, config: TowerConfig, dim: int, tokenizer: Tokenizer) -> nn.Module:
     """Build a text tower of open_clip from a `text_cfg`; without a vocabulary size it gets the tokenizer's."""
     from open_clip.model import _build_text_tower
 
@@ -186,7 +186,7 @@ def open_clip_text(name: str, config: Config, dim: int, tokenizer: Tokenizer) ->
     return text
 
 
-def bert_text(_name: str, config: Config, dim: int, tokenizer: HubTokenizer) -> nn.Module:
+def bert_text(_name: str, config: TowerConfig, dim: int, tokenizer: HubTokenizer) -> nn.Module:
     """Build a BERT or DistilBERT with a projection to the embedding."""
     from bench.towers.bert import BertText
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from bench.catalogue.architectures import Config
+from bench.catalogue.architectures import TowerConfig
 from bench.towers.tokenization import Tokenizer
 
 
@@ -53,11 +53,11 @@ class Head(nn.Module):
         return torch.empty(rows, self.width, dtype=next(self.parameters()).dtype, device=device)
 
 
-def image_head(_name: str, config: Config, dim: int) -> nn.Module:
+def image_head(_name: str, config: TowerConfig, dim: int) -> nn.Module:
     """Build the image tower; `config` has "width" and "head"."""
     return Head(config["width"], dim, **config["head"])
 
 
-def text_head(_name: str, config: Config, dim: int, tokenizer: Tokenizer) -> nn.Module:
+def text_head(_name: str, config: TowerConfig, dim: int, tokenizer: Tokenizer) -> nn.Module:
     """Build the text tower; its input is as wide as the vectors that the tokenizer looks up."""
     return Head(tokenizer.size, dim, **config["head"])

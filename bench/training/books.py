@@ -22,7 +22,7 @@ from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from bench.training.checkpoint import CheckpointWriter, load_checkpoint, save_weights
 from bench.training.ledger import Ledger
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 from methods.protocol import Clock, Method, Tensors
 
 NORM = "gradient norm"
@@ -46,14 +46,14 @@ class NotFinite(Exception):
 
 
 @dataclass
-class Job:
+class TrainingJob:
     """Everything one training needs, already built."""
 
     method: Method
     towers: OpenClipTowers
     loader: Loader
     settings: TrainSettings
-    resolved: Resolved
+    resolved: ResolvedSteps
     seed: int
     out: RunStore  #: a RunWriter for the first rank, which alone writes
     group: Group
@@ -71,7 +71,7 @@ class Books:
     has no claim.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         if job.group.rank == 0 and not isinstance(job.out, RunWriter):
             raise TypeError("the first rank writes, so it needs a RunWriter, which holds the claim of the run")
         self._job, self.ledger, self.first = job, Ledger(), 0

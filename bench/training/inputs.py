@@ -12,7 +12,7 @@ import numpy as np
 
 from bench import data
 from bench.arrays import Ints
-from bench.catalogue.keep import Asked
+from bench.catalogue.keep import SelectionInputs
 from bench.catalogue.noise_kinds import KINDS
 from bench.data.kept import KeptPairs
 from bench.data.noise import ManifestSummary, Noise, NoiseManifest
@@ -202,7 +202,7 @@ def _choose(run: Run, pairs: Pairs, noise: Noise | None) -> KeptPairs:
     keep = run.keep
     try:
         scores = np.zeros(len(pairs)) if keep.entry.scored else None  # all alike: only their number is right
-        rows = keep.entry.choose(Asked(pairs.keys, corrupted, run.seed, keep.share, keep.rows, scores))
+        rows = keep.entry.choose(SelectionInputs(pairs.keys, corrupted, run.seed, keep.share, keep.rows, scores))
     except ValueError as error:
         raise UserError(f"keep: {keep.label}: {error} at rate {run.rate:g}, seed {run.seed} of {pairs.name}") from error
     return KeptPairs(pairs, rows, noise if fixed and noise is not None else Noise())

@@ -28,8 +28,8 @@ from bench.towers.state_dicts import average, fit, located, same_activation, sta
 from bench.training import side_towers
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import Inputs, Vocabularies
-from bench.training.loop import Job
-from bench.training.schedule import Resolved
+from bench.training.loop import TrainingJob
+from bench.training.schedule import ResolvedSteps
 from methods.base import stream
 from methods.protocol import Method
 
@@ -139,12 +139,12 @@ def _refuse_other_words(run: Run) -> None:
 def make_job(
     run: Run,
     inputs: Inputs,
-    resolved: Resolved,
+    resolved: ResolvedSteps,
     out: RunStore,
     reference: RunStore | None,
     device: torch.device,
     starts: Starts = "all",
-) -> Job:
+) -> TrainingJob:
     """A training that is ready to start or to resume. Sets the process to the run's number of threads.
 
     `starts` as in `prepare`.
@@ -169,7 +169,7 @@ def make_job(
         device=device,
         workers=0 if source(run.data).in_memory else processes(run.data.workers, current().world),
     )
-    return Job(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
+    return TrainingJob(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
 
 
 def available_device() -> torch.device:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 from methods.protocol import Method
 
 
@@ -54,7 +54,7 @@ class Ledger:
         self,
         kind: str,
         value: float,
-        resolved: Resolved,
+        resolved: ResolvedSteps,
         reference: Mapping[str, Any] | None,
         scoring: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Ledger:
             **({"scoring": scoring} if scoring else {}),
         }
 
-    def spent(self, kind: str, resolved: Resolved) -> float:
+    def spent(self, kind: str, resolved: ResolvedSteps) -> float:
         """The amount spent, in the budget's own unit."""
         epoch_samples = (resolved.budget_epoch_steps or resolved.epoch_steps) * resolved.batch
         return BUDGET_KINDS[kind].spent(Spent(self.samples, self.flops, self.train_seconds, epoch_samples))

@@ -12,8 +12,8 @@ from bench.towers.batchnorm import grouped_norms, record_statistics
 from bench.training import side_towers
 from bench.training.books import Books
 from bench.training.books import Interrupted as Interrupted
-from bench.training.books import Job as Job
 from bench.training.books import NotFinite as NotFinite
+from bench.training.books import TrainingJob as TrainingJob
 from bench.training.ledger import Ledger
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from methods.base import stream
@@ -32,7 +32,7 @@ def tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
         yield slice(start, min(start + size, share.stop))
 
 
-def train(job: Job) -> Ledger:
+def train(job: TrainingJob) -> Ledger:
     """Train to the end of the budget, from the last checkpoint if there is one.
 
     Leaves weights-*.safetensors, metrics.jsonl and a checkpoint in the run's store. Raises Interrupted after a
@@ -44,7 +44,7 @@ def train(job: Job) -> Ledger:
         return books.ledger
 
 
-def _train(job: Job, books: Books) -> None:
+def _train(job: TrainingJob, books: Books) -> None:
     method, towers, group, loader = job.method, job.towers, job.group, job.loader
     assert isinstance(method, nn.Module)
     batch, steps, per_epoch = job.settings.batch, job.resolved.steps, job.resolved.epoch_steps
@@ -128,7 +128,7 @@ def _train(job: Job, books: Books) -> None:
         books.end(clock, optimiser, z, observed)
 
 
-def _encode(job: Job, rows: Rows) -> Tensors:
+def _encode(job: TrainingJob, rows: Rows) -> Tensors:
     """Encode with dropout and the like drawn from (seed, step, first row), so that a second time gives the same."""
     key = stream(job.seed, "towers", rows.clock.step, rows.positions.start).initial_seed()
     lower = job.settings.precision == "bf16"

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedSteps:
     """The steps that a run's budget pays for, and their cost."""
 
     phases: tuple[tuple[str, int], ...]  #: (name, steps) in order
@@ -23,7 +23,7 @@ class Resolved:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Resolved:
+    def from_json(cls, value: Mapping[str, Any]) -> ResolvedSteps:
         """The inverse of `to_json`."""
         return cls(**{**value, "phases": tuple((name, steps) for name, steps in value["phases"])})
 

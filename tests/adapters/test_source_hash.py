@@ -69,11 +69,11 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Summaries of definitions by their trees: in a changed file all but one definition are as they were."""
-    made: dict[str, syntax.Summary] = {}
+    made: dict[str, syntax.DefinitionSummary] = {}
     summarise = syntax.summary.__wrapped__
 
     @functools.lru_cache(maxsize=8192)
-    def summary(node: ast.AST) -> syntax.Summary:
+    def summary(node: ast.AST) -> syntax.DefinitionSummary:
         tree = ast.dump(node)
         if tree not in made:
             made[tree] = summarise(node)

@@ -19,8 +19,8 @@ from bench.store import Store, writing
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
-from bench.training.loop import Job, train
-from bench.training.schedule import Resolved
+from bench.training.loop import TrainingJob, train
+from bench.training.schedule import ResolvedSteps
 
 STORED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "training" / "stored.py")))
 BATCH, WIDTH, DIM, ROWS = 1024, 768, 512, 8192
@@ -60,7 +60,7 @@ def clocks() -> np.ndarray:
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def speeds(job: Job, bare: BareLoop) -> np.ndarray:
+def speeds(job: TrainingJob, bare: BareLoop) -> np.ndarray:
     """Shares of the bare loop's speed, by the wall and by the processor, from the medians of steps.
 
     Steps are taken in turn in one process, so that a busy machine slows both loops.
@@ -95,7 +95,7 @@ def suite(folder: Path) -> Path:
 def test_step_on_features_against_a_bare_loop(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     """Captions, noise, lookups, order, ledger and log cost under a fifth of the loop."""
     (run,) = load_suite(suite(tmp_path)).runs()
-    resolved = Resolved((("train", STEPS),), {"train": 1}, BATCH, ROWS // BATCH)
+    resolved = ResolvedSteps((("train", STEPS),), {"train": 1}, BATCH, ROWS // BATCH)
     shares: list[np.ndarray] = []
 
     def one_round() -> None:

@@ -20,7 +20,7 @@ from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSe
 from bench.towers.batchnorm import grouped_norms
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
-from bench.training.loop import Job, train
+from bench.training.loop import TrainingJob, train
 from methods.protocol import Clock
 
 STEPS, WARM = 120, 20
@@ -46,7 +46,7 @@ def a_run() -> Run:
 class BareLoop:
     """The shortest loop that does the same work: the same batches, towers, loss and optimiser, nothing else."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: TrainingJob) -> None:
         self.loader, self.towers = job.loader, copy.deepcopy(job.towers)
         self.rho = torch.nn.Parameter(torch.tensor(2.6593))
         weights = [p for p in self.towers.parameters() if p.ndim >= 2]
@@ -75,7 +75,7 @@ def interleaved_seconds(folder: Path) -> tuple[list[float], list[float]]:
         return timed_steps(make_job(run, InputsReader().inputs(run), resolved, out, None, torch.device("cpu")))
 
 
-def timed_steps(job: Job) -> tuple[list[float], list[float]]:
+def timed_steps(job: TrainingJob) -> tuple[list[float], list[float]]:
     """(harness, bare) seconds of each step of a job."""
     bare = BareLoop(job)
     harness_times, bare_times, last = [], [], time.perf_counter()

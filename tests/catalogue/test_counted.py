@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from bench.catalogue import architectures, augmentations, evaluation_sets, families, tower_families
 from bench.catalogue.architectures import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
 from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent, StepCosts
-from bench.catalogue.families import Facts, random_guess
+from bench.catalogue.families import DatasetFacts, random_guess
 from bench.catalogue.gpus import find, gpu_hours
-from bench.catalogue.keep import KEEPS, Asked
+from bench.catalogue.keep import KEEPS, SelectionInputs
 from bench.catalogue.noise_kinds import KINDS, noise_label
 from bench.catalogue.protocols import PROTOCOLS
 from bench.catalogue.training_sets import TRAINING_SETS, embedded, how_to_get, published
@@ -31,7 +31,7 @@ from bench.errors import UserError
 @pytest.mark.parametrize("images", [1, 2, 3, 7])
 def test_a_random_order_hits_as_often_as_is_said(images: int) -> None:
     """The share of orders in which one of five right texts, or the one right image, is among the first k."""
-    found = random_guess.of_captions("", Facts("", images))
+    found = random_guess.of_captions("", DatasetFacts("", images))
     texts = 5 * images
     for k in (1, 5, 10):
         missed = Fraction(1)
@@ -48,28 +48,28 @@ def test_a_random_order_hits_as_often_as_is_said(images: int) -> None:
 @settings(deadline=None)
 @given(st.integers(1, 40))
 def test_a_guess_among_classes(classes: int) -> None:
-    found = random_guess.of_ranked_classes("x", Facts("", 10, {"x": classes}))
+    found = random_guess.of_ranked_classes("x", DatasetFacts("", 10, {"x": classes}))
     assert found["top1"] == pytest.approx(1 / classes)
     assert ("top5" in found) == (classes > 5)
     assert found.get("top5", 5 / classes) == pytest.approx(5 / classes)
-    assert random_guess.of_classes("accuracy")("x", Facts("", 10, {"x": classes})) == {"accuracy": 1 / classes}
+    assert random_guess.of_classes("accuracy")("x", DatasetFacts("", 10, {"x": classes})) == {"accuracy": 1 / classes}
     assert random_guess.tops(classes) == ((1, 5) if classes > 5 else (1,))
 
 
 def test_no_guess_where_nothing_is_known() -> None:
-    assert random_guess.of_captions("", Facts("", 0)) == {}
-    assert random_guess.of_captions("", Facts("", 9, metric="jaccard_10_12")) == {}
-    assert families.chance("zero_shot", "class", Facts("", 9)) == {}
+    assert random_guess.of_captions("", DatasetFacts("", 0)) == {}
+    assert random_guess.of_captions("", DatasetFacts("", 9, metric="jaccard_10_12")) == {}
+    assert families.chance("zero_shot", "class", DatasetFacts("", 9)) == {}
     with pytest.raises(UserError, match="did you mean 'zero_shot'"):
-        families.chance("zeroshot", "class", Facts("", 9))
+        families.chance("zeroshot", "class", DatasetFacts("", 9))
 
 
 def test_the_main_metrics_guess_is_that_of_what_it_averages() -> None:
-    facts = Facts("", 100, {"class": 20}, "mean_per_class_recall")
+    facts = DatasetFacts("", 100, {"class": 20}, "mean_per_class_recall")
     found = families.chance("zero_shot", "class", facts, main=True)
     assert found["mean_per_class_recall"] == found["main"] == found["top1"] == 1 / 20
     assert "main" not in families.chance("zero_shot", "class", facts)
-    worst = families.chance("zero_shot", "class", Facts("", 100, {"class": 20}, "worst_region"), main=True)
+    worst = families.chance("zero_shot", "class", DatasetFacts("", 100, {"class": 20}, "worst_region"), main=True)
     assert "main" not in worst  # of the worst of several groups nothing simple is known
 
 
@@ -84,7 +84,7 @@ def test_kept_rows_are_those_of_their_kind(n: int, given_: st.DataObject) -> Non
     keys = [f"key{row}" for row in range(n)]
 
     def kept(kind: str, share: float | None = None, rows: int | None = None) -> list[int]:
-        found = KEEPS[kind].choose(Asked(keys, np.array(noisy, dtype=np.int64), seed, share, rows))
+        found = KEEPS[kind].choose(SelectionInputs(keys, np.array(noisy, dtype=np.int64), seed, share, rows))
         assert found.dtype == np.int64
         assert found.tolist() == sorted(set(found.tolist()))
         return found.tolist()
@@ -107,12 +107,12 @@ def test_kept_rows_are_those_of_their_kind(n: int, given_: st.DataObject) -> Non
 def test_without_fixed_noise_no_row_is_known_to_be_clean() -> None:
     for kind, rows in (("oracle", None), ("trusted", 1)):
         with pytest.raises(ValueError, match="no fixed set of clean pairs"):
-            KEEPS[kind].choose(Asked(["a", "b"], None, 0, None, rows))
+            KEEPS[kind].choose(SelectionInputs(["a", "b"], None, 0, None, rows))
 
 
 def test_other_seeds_keep_other_rows_and_only_the_truth_is_marked() -> None:
     keys = [f"key{row}" for row in range(200)]
-    drawn = [KEEPS["random"].choose(Asked(keys, None, seed, 0.5, None)).tolist() for seed in (0, 1)]
+    drawn = [KEEPS["random"].choose(SelectionInputs(keys, None, seed, 0.5, None)).tolist() for seed in (0, 1)]
     assert drawn[0] != drawn[1]
     assert {keep.name for keep in KEEPS if keep.uses} == {"oracle", "trusted"}
     assert {keep.name: keep.takes for keep in KEEPS if keep.takes} == {

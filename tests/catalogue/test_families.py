@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from bench import data
 from bench.catalogue import evaluation_sets, families
-from bench.catalogue.families import FAMILIES, Facts, On, TaskFamily, random_guess
+from bench.catalogue.families import FAMILIES, DatasetFacts, PackageTask, TaskFamily, random_guess
 from bench.catalogue.protocols import PROTOCOLS
 from bench.cli import app
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
 from bench.evaluation.bootstrap import mean_interval
-from bench.evaluation.measures import Bench, Measured, Number
+from bench.evaluation.measures import Measured, MeasureInputs, Number
 from bench.evaluation.tasks import Task
 from bench.evaluation.workload import Workload, workload
 from bench.store import Store
@@ -47,7 +47,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FAMILIES, "_entries", dict(FAMILIES._entries))
 
 
-def neighbours(task: Task, bench: Bench) -> Measured:
+def neighbours(task: Task, bench: MeasureInputs) -> Measured:
     """Share of images whose nearest other image has the same class."""
     pairs = bench.plan.load(task.dataset)
     cosine = (images := bench.features.images(pairs)["embedding"]) @ images.T
@@ -67,7 +67,7 @@ def entry(name: str = "neighbours", **changed: object) -> TaskFamily:
         "main": "agreement",
         "measure": f"{__name__}:neighbours",
         "chance": lambda label, facts: {"agreement": 1 / facts.classes[label]},
-        "embedded": {"emoji": (On("emoji/iid", "subgroup"),)},
+        "embedded": {"emoji": (PackageTask("emoji/iid", "subgroup"),)},
     }
     return TaskFamily(name=name, **{**fields, **changed})  # type: ignore[arg-type]
 
@@ -183,7 +183,7 @@ def test_a_data_set_of_the_catalogue_is_one_entry(
 def test_an_unknown_family_fails_everywhere_with_the_nearest_one() -> None:
     said = "'zeroshot' is no family of evaluation tasks; did you mean 'zero_shot'"
     with pytest.raises(UserError, match=said):
-        families.chance("zeroshot", "", Facts("pairs", 10))
+        families.chance("zeroshot", "", DatasetFacts("pairs", 10))
     with pytest.raises(UserError, match=said):
         FAMILIES["zeroshot"]
     with pytest.raises(UserError, match=said):
@@ -290,7 +290,7 @@ def test_a_new_family_is_a_headline_before_noise_detection() -> None:
 
 @pytest.mark.usefixtures("registry")
 def test_an_entry_says_what_its_evaluation_encodes() -> None:
-    on = {"emoji": (On("emoji/iid", "subgroup"),)}
+    on = {"emoji": (PackageTask("emoji/iid", "subgroup"),)}
     FAMILIES.add(entry("nothing", embedded=on))
     FAMILIES.add(entry("prompted", embedded=on, texts="prompts"))
     FAMILIES.add(entry("elsewhere", embedded=on, reads="pooled"))
@@ -313,7 +313,7 @@ def test_no_torch_is_loaded_by_what_settings_and_reports_read() -> None:
 
 
 def test_every_entry_is_whole() -> None:
-    facts = Facts("pairs", 100, {"class": 10})
+    facts = DatasetFacts("pairs", 100, {"class": 10})
     for family in FAMILIES:
         assert callable(family.measures())
         assert set(family.chance("class", facts)) <= set(family.metrics)
@@ -327,8 +327,8 @@ def test_the_page_on_suites_lists_every_family() -> None:
 
 
 def test_chance_is_none_of_what_is_not_known() -> None:
-    assert families.chance("zero_shot", "class", Facts("birds, not there yet", 0)) == {}
-    assert families.chance("retrieval", "", Facts("puzzles", 9, metric="jaccard_10_12")) == {}
-    six = families.chance("retrieval", "", Facts("pairs", 9))
-    assert six == random_guess.of_captions("", Facts("pairs", 9))
+    assert families.chance("zero_shot", "class", DatasetFacts("birds, not there yet", 0)) == {}
+    assert families.chance("retrieval", "", DatasetFacts("puzzles", 9, metric="jaccard_10_12")) == {}
+    six = families.chance("retrieval", "", DatasetFacts("pairs", 9))
+    assert six == random_guess.of_captions("", DatasetFacts("pairs", 9))
     assert json.dumps(six)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.checks.pool import Ranks
+from bench.checks.pool import RankPool
 from bench.checks.subject import Subject
 
 IMPORTS = """
@@ -31,9 +31,9 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def pool() -> Iterator[Ranks]:
+def pool() -> Iterator[RankPool]:
     torch.set_num_threads(1)
-    with Ranks() as ranks:
+    with RankPool() as ranks:
         yield ranks
 
 

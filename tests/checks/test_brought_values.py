@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bench.adapters import describe, oracle_file, registry
 from bench.checks import lab, oracles
-from bench.checks.pool import Ranks
+from bench.checks.pool import RankPool
 from bench.checks.subject import Subject, graded
 from bench.checks.suite import CHECKS, Result, examine, subject_of
 from bench.cli import app
@@ -92,7 +92,7 @@ def traced(kind: type[Sogclr], config: dict[str, Any]) -> dict[str, Any]:
 
 def oracle_check(target: str | Path) -> Result:
     chosen = tuple(check for check in CHECKS if check.name == "oracles")
-    (result,) = examine(subject_of(str(target)), Ranks(), chosen)
+    (result,) = examine(subject_of(str(target)), RankPool(), chosen)
     return result
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.checks import oracles
-from bench.checks.pool import Ranks
+from bench.checks.pool import RankPool
 from bench.checks.subject import Subject
 from bench.checks.suite import CHECKS, Result, examine
 from methods import decl_evidential, gsc, roclip
@@ -328,28 +328,28 @@ def diagnostics(self, z, observed):
 }
 
 
-def outcomes(subject: Subject, pool: Ranks, names: tuple[str, ...]) -> dict[str, Result]:
+def outcomes(subject: Subject, pool: RankPool, names: tuple[str, ...]) -> dict[str, Result]:
     chosen = tuple(check for check in CHECKS if check.name in names)
     return {result.check: result for result in examine(subject, pool, chosen)}
 
 
 @pytest.mark.promise("broken adapters fail the checks that are meant for them")
 @pytest.mark.parametrize("what", MUTATIONS)
-def test_is_caught(what: str, mutant: Mutant, pool: Ranks) -> None:
+def test_is_caught(what: str, mutant: Mutant, pool: RankPool) -> None:
     base, body, checks = MUTATIONS[what]
     results = outcomes(mutant(base, body), pool, checks)
     assert {name: results[name].outcome for name in checks} == dict.fromkeys(checks, "failed")
     assert not [results[name].reason for name in checks if "Error" in results[name].reason], "failed for another reason"
 
 
-def test_a_subclass_that_changes_nothing_passes(mutant: Mutant, pool: Ranks) -> None:
+def test_a_subclass_that_changes_nothing_passes(mutant: Mutant, pool: RankPool) -> None:
     """That mutants are caught says something because this one is not; test_methods.py examines the other bases."""
     caught = {name for _, _, checks in MUTATIONS.values() for name in checks} - {"identities"}
     results = outcomes(mutant("Sogclr", "pass"), pool, tuple(caught))
     assert not [result for result in results.values() if result.outcome == "failed"]
 
 
-def test_a_dropped_detach_is_caught_by_known_values(monkeypatch: pytest.MonkeyPatch, pool: Ranks) -> None:
+def test_a_dropped_detach_is_caught_by_known_values(monkeypatch: pytest.MonkeyPatch, pool: RankPool) -> None:
     draw, loss = Sogclr.draw, Sogclr.loss
     assert outcomes(Subject("sogclr"), pool, ("oracles",))["oracles"].outcome == "passed"
     # The weights are made in the loss now, where the embeddings carry a gradient.
@@ -365,7 +365,7 @@ def test_a_dropped_detach_is_caught_by_known_values(monkeypatch: pytest.MonkeyPa
     ("module", "name", "value"), [(gsc, "BATCH", 100), (decl_evidential, "PAPER_BATCH", 100), (roclip, "CYCLES", 10)]
 )
 def test_a_constant_that_only_defaults_use_is_compared(
-    module: Any, name: str, value: int, monkeypatch: pytest.MonkeyPatch, pool: Ranks
+    module: Any, name: str, value: int, monkeypatch: pytest.MonkeyPatch, pool: RankPool
 ) -> None:
     subject = Subject(module.__name__.removeprefix("methods."))
     assert outcomes(subject, pool, ("oracles",))["oracles"].outcome == "passed"
@@ -373,7 +373,7 @@ def test_a_constant_that_only_defaults_use_is_compared(
     assert outcomes(subject, pool, ("oracles",))["oracles"].outcome == "failed"
 
 
-def test_every_case_of_a_method_is_compared(monkeypatch: pytest.MonkeyPatch, pool: Ranks) -> None:
+def test_every_case_of_a_method_is_compared(monkeypatch: pytest.MonkeyPatch, pool: RankPool) -> None:
     half = Clip.loss
     monkeypatch.setattr(Clip, "loss", lambda *given: {name: x / 2 for name, x in half(*given).items()})
     result = outcomes(Subject("clip"), pool, ("oracles",))["oracles"]
@@ -382,7 +382,7 @@ def test_every_case_of_a_method_is_compared(monkeypatch: pytest.MonkeyPatch, poo
 
 
 @pytest.mark.parametrize(("check", "outcome"), [("scalars", "expected"), ("tiles", "failed"), ("card", "failed")])
-def test_known_failures_are_strict(check: str, outcome: str, mutant: Mutant, pool: Ranks) -> None:
+def test_known_failures_are_strict(check: str, outcome: str, mutant: Mutant, pool: RankPool) -> None:
     body = 'known_failures = {"scalars": "free as in the code", "tiles": "slow", "tyles": ""}\n'
     result = outcomes(mutant("Clip", body + "def after_step(self, clock):\n    pass"), pool, (check,))[check]
     assert result.outcome == outcome
@@ -390,7 +390,7 @@ def test_known_failures_are_strict(check: str, outcome: str, mutant: Mutant, poo
     assert reasons[check] in result.reason
 
 
-def test_ranks_start_again_after_one_failed(mutant: Mutant, pool: Ranks) -> None:
+def test_ranks_start_again_after_one_failed(mutant: Mutant, pool: RankPool) -> None:
     body = """
 def after_step(self, clock):
     if dist.is_initialized() and dist.get_rank() == 1:

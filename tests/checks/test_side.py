@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from bench.adapters import registry
-from bench.checks.pool import Ranks
+from bench.checks.pool import RankPool
 from bench.checks.subject import Subject
 from bench.checks.suite import examine
 from bench.checks.trainings import Training, make, train_alone
@@ -26,7 +26,7 @@ from bench.training.checkpoint import CHECKPOINT, weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.ledger import Ledger
-from bench.training.loop import Job, train
+from bench.training.loop import TrainingJob, train
 from methods.protocol import Cost
 
 SIDES: Any = runpy.run_path(str(Path(__file__).with_name("sides.py")))
@@ -63,7 +63,7 @@ class Trained:
         self.folder, self.store = folder, Store(folder / "out")
         (folder / "sides.yaml").write_text(SUITE)
         self.done: dict[str, RunStore] = {}
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, TrainingJob] = {}
 
     def runs(self, *overrides: str) -> list[Run]:
         return load_suite(self.folder / "sides.yaml", overrides).runs()
@@ -97,7 +97,7 @@ def towers_of(out: RunStore) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["beside_reference", "beside_average"])
-def test_an_adapter_with_a_side_passes_every_check(name: str, plugins: dict[str, Path], pool: Ranks) -> None:
+def test_an_adapter_with_a_side_passes_every_check(name: str, plugins: dict[str, Path], pool: RankPool) -> None:
     """Ranks, micro-batches and a resumed training see the same copy, at the declared cost."""
     results = list(examine(Subject(name, plugins[name]), pool))
     assert [f"{one.check}: {one.reason}" for one in results if one.outcome == "failed"] == []

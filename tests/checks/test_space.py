@@ -10,7 +10,7 @@ import pytest
 from bench.adapters import registry
 from bench.adapters.scaffold import method_source
 from bench.checks.card import space_faults
-from bench.checks.pool import Ranks
+from bench.checks.pool import RankPool
 from bench.checks.suite import CHECKS, examine, subject_of
 from methods.clip import Clip
 from methods.dcl import Dcl
@@ -66,7 +66,7 @@ def test_bench_check_refuses_a_wrong_space(tmp_path: Path) -> None:
     for space, outcome in (("Log(0.01, 0.5)", "passed"), ("Log(0.2, 0.5)", "failed")):
         file.write_text(method_source("my_loss").replace("Log(0.01, 0.5)", space))
         registry.forget()
-        (result,) = examine(subject_of(str(file)), Ranks(), (card,))
+        (result,) = examine(subject_of(str(file)), RankPool(), (card,))
         assert result.outcome == outcome, result.reason
     assert "space: epsilon: the default 0.1 lies outside Log(low=0.2, high=0.5)" in result.reason
     registry.forget()

@@ -13,7 +13,7 @@ import pytest
 from bench.adapters import registry
 from bench.adapters.oracle_file import beside
 from bench.adapters.scaffold import method_source
-from bench.checks.pool import Ranks
+from bench.checks.pool import RankPool
 from bench.checks.suite import CHECKS, examine, subject_of
 from bench.planning import trial_settings
 from bench.settings_base import Model
@@ -86,10 +86,10 @@ def test_the_example_of_values_is_in_order_and_right(tmp_path: Path, monkeypatch
     file.write_text(block("python").replace('fidelity="derived"', 'fidelity="official-checked"'))
     beside(file).write_text(block("json"))
     (check,) = [check for check in CHECKS if check.name == "oracles"]
-    (result,) = examine(subject_of(str(file)), Ranks(), (check,))
+    (result,) = examine(subject_of(str(file)), RankPool(), (check,))
     assert (result.outcome, result.reason) == ("passed", "")
     beside(file).write_text(block("json").replace("2.1987", "2.1988"))
-    (result,) = examine(subject_of(str(file)), Ranks(), (check,))
+    (result,) = examine(subject_of(str(file)), RankPool(), (check,))
     assert "my_loss.oracles.json, case 'two pairs': loss of step 0" in result.reason
     monkeypatch.undo()
     registry.forget()

@@ -18,7 +18,7 @@ from bench.errors import UserError
 SHIFTS = ("openmoji", "openmoji-black", "fluent-high-contrast", "emojione-monotone", "near")
 
 
-def all_samples() -> list[emoji.Sample]:
+def all_samples() -> list[emoji.EmojiSample]:
     return [sample for style in emoji.STYLES for sample in emoji.shard(style)]
 
 

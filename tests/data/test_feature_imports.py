@@ -15,7 +15,7 @@ import pytest
 
 from bench.data.features import FeaturePairs, verify
 from bench.data.features.imports import save
-from bench.data.features.tables import Request, read
+from bench.data.features.tables import ImportRequest, read
 from bench.data.noise import import_ncr
 from bench.errors import UserError
 
@@ -28,13 +28,13 @@ def numbers(*shape: int, seed: int = 0) -> npt.NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def imported(request: Request, out: Path, **options: Any) -> FeaturePairs:
+def imported(request: ImportRequest, out: Path, **options: Any) -> FeaturePairs:
     save(out, read(request), "made/pairs", **options)
     verify(out)
     return FeaturePairs(out)
 
 
-def refused(request: Request, out: Path) -> str:
+def refused(request: ImportRequest, out: Path) -> str:
     with pytest.raises(UserError) as error:
         save(out, read(request), "made/pairs")
     assert not out.exists()
@@ -55,7 +55,7 @@ def test_the_lines_of_the_docs_make_sets_of_scan_s_files(tmp_path: Path, monkeyp
         texts = [f"{CAPTIONS[row]} in words {number}" for row in range(N) for number in range(5)]
         (folder / f"{split}_caps.txt").write_text("".join(f"{text}\n" for text in texts))
     exec(compile(lines, "docs/features.md", "exec"), {})
-    pairs = imported(Request(tmp_path / "train.parquet", images="train.npy"), tmp_path / "out")
+    pairs = imported(ImportRequest(tmp_path / "train.parquet", images="train.npy"), tmp_path / "out")
     assert np.allclose(pairs.images(np.arange(N)), np.load(folder / "train_ims.npy").mean(1), atol=1e-6)
     assert list(pairs.keys) == [f"{row:08d}" for row in range(N)]
     assert pairs.captions(2) == tuple(f"caption 2 in words {number}" for number in range(5))
@@ -66,7 +66,7 @@ def test_a_set_with_a_row_for_each_caption_takes_index_files_of_ncr(tmp_path: Pa
     rows = pa.table({"key": [f"{row:04d}" for row in range(5 * N)], "caption": [f"text {row}" for row in range(5 * N)]})
     pq.write_table(rows, tmp_path / "rows.parquet")
     np.save(tmp_path / "image.npy", np.repeat(numbers(N, 4), 5, axis=0))
-    pairs = imported(Request(tmp_path / "rows.parquet", images=str(tmp_path / "image.npy")), tmp_path / "out")
+    pairs = imported(ImportRequest(tmp_path / "rows.parquet", images=str(tmp_path / "image.npy")), tmp_path / "out")
     index = np.arange(5 * N) // 5
     index[[3, 22]] = index[[22, 3]]
     np.save(tmp_path / "index.npy", index)
@@ -95,7 +95,7 @@ def clip_part(folder: Path, number: int, rows: int, *, image: bool = True, keys:
 def test_clip_retrieval_parts_are_joined_and_sorted_by_img2dataset_keys(tmp_path: Path) -> None:
     clip_part(tmp_path / "emb", 0, 4)
     clip_part(tmp_path / "emb", 1, 3)
-    pairs = imported(Request(tmp_path / "emb"), tmp_path / "out")
+    pairs = imported(ImportRequest(tmp_path / "emb"), tmp_path / "out")
     assert len(pairs) == 7
     assert pairs.keys[0] == "k000000988"
     assert pairs.captions(0) == ("1 2",)
@@ -108,20 +108,20 @@ def test_clip_retrieval_parts_are_joined_and_sorted_by_img2dataset_keys(tmp_path
 
 def test_clip_retrieval_without_metadata_of_img2dataset_is_keyed_by_the_sample(tmp_path: Path) -> None:
     clip_part(tmp_path / "emb", 0, 4, keys=False)
-    assert imported(Request(tmp_path / "emb"), tmp_path / "out").keys[0] == "000000997"
+    assert imported(ImportRequest(tmp_path / "emb"), tmp_path / "out").keys[0] == "000000997"
 
 
 def test_clip_retrieval_with_a_part_or_rows_missing_is_refused_by_name(tmp_path: Path) -> None:
     folder, out = tmp_path / "emb", tmp_path / "out"
     clip_part(folder, 0, 4)
     clip_part(folder, 1, 4, image=False)
-    assert "metadata_01.parquet, but no part 1 of img_emb" in refused(Request(folder), out)
+    assert "metadata_01.parquet, but no part 1 of img_emb" in refused(ImportRequest(folder), out)
     np.save(folder / "img_emb" / "img_emb_01.npy", numbers(3, 4).astype(np.float16))
-    line = refused(Request(folder), out)
+    line = refused(ImportRequest(folder), out)
     assert "img_emb_01.npy: has 3 rows, metadata_01.parquet has 4" in line
     np.save(folder / "img_emb" / "img_emb_01.npy", numbers(4, 5).astype(np.float16))
-    assert "img_emb_01.npy: holds float16 of [5] a row" in refused(Request(folder), out)
-    assert "holds no metadata" in refused(Request(tmp_path), out)
+    assert "img_emb_01.npy: holds float16 of [5] a row" in refused(ImportRequest(folder), out)
+    assert "holds no metadata" in refused(ImportRequest(tmp_path), out)
 
 
 # a table with arrays beside it
@@ -135,7 +135,7 @@ def test_a_table_with_arrays_beside_it(tmp_path: Path) -> None:
     texts = numbers(2 * N, 3, seed=1)
     texts[1::2] = texts[1]  # equal captions have equal features
     np.save(tmp_path / "text.npy", texts)
-    request = Request(
+    request = ImportRequest(
         path,
         images=str(tmp_path / "image.npy"),
         texts=str(tmp_path / "text.npy"),
@@ -156,7 +156,7 @@ def test_whole_numbers_are_keys_and_float64_is_stored_as_float32(tmp_path: Path)
     path, image = tmp_path / "rows.parquet", numbers(N, 4)
     pq.write_table(pa.table({"key": list(range(N)), "caption": CAPTIONS}), path)
     np.save(tmp_path / "image.npy", image.astype(np.float64))
-    pairs = imported(Request(path, images=str(tmp_path / "image.npy")), tmp_path / "out")
+    pairs = imported(ImportRequest(path, images=str(tmp_path / "image.npy")), tmp_path / "out")
     assert pairs.images(np.arange(N)).dtype == np.float32
     assert (pairs.images(np.arange(N)) == image).all()
     assert pairs.keys[3] == "3"
@@ -168,7 +168,7 @@ def test_a_shifted_text_array_shows_by_equal_captions(tmp_path: Path) -> None:
     columns = {"key": list("abcdef"), "caption": ["one", "same", "two", "three", "same", "four"]}
     pq.write_table(pa.table(columns), path)
     np.save(tmp_path / "text.npy", texts)
-    request = Request(path, texts=str(tmp_path / "text.npy"))
+    request = ImportRequest(path, texts=str(tmp_path / "text.npy"))
     assert imported(request, tmp_path / "whole").texts is not None
     np.save(tmp_path / "text.npy", np.roll(texts, 1, axis=0))
     line = refused(request, tmp_path / "out")
@@ -182,7 +182,7 @@ def write_rows(path: Path, **columns: Any) -> Path:
 
 def test_tables_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     rows, out, image = write_rows(tmp_path / "rows.parquet"), tmp_path / "out", tmp_path / "image.npy"
-    given = Request(rows, images=str(image))
+    given = ImportRequest(rows, images=str(image))
     assert "image.npy: cannot be read as an array: No such file" in refused(given, out)
     np.save(image, numbers(N - 1, 4))
     assert "image.npy: has 5 rows for 6 keys; they must be equally many" in refused(given, out)
@@ -190,8 +190,10 @@ def test_tables_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     assert "image.npy: holds int32 [6, 4]; features are floats" in refused(given, out)
     np.save(image, np.full((N, 4), math.inf, np.float32))
     assert "image.npy: row 0: a feature is NaN or infinite" in refused(given, out)
-    assert "has no features; name their files with --images" in refused(Request(rows), out)
-    assert "has no column keys; name one with --key; did you mean 'key'?" in refused(Request(rows, key="keys"), out)
+    assert "has no features; name their files with --images" in refused(ImportRequest(rows), out)
+    assert "has no column keys; name one with --key; did you mean 'key'?" in refused(
+        ImportRequest(rows, key="keys"), out
+    )
     np.save(image, numbers(N, 4))
     write_rows(rows, key=list("abcdea"))
     assert "key 'a' is a duplicate" in refused(given, out)

@@ -24,7 +24,7 @@ from bench.data.features.writing import Array, Content, write
 from bench.data.noise import draw_captions, shuffled_captions
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.strings import TEXT_LISTS, Strings
-from bench.data.text_sets import Columnar
+from bench.data.text_sets import ColumnPairs
 from bench.errors import UserError
 
 N, P, Q, VIEWS = 150, 4, 3, 3
@@ -81,7 +81,7 @@ def copied(whole: Path, tmp_path: Path) -> Path:
 def test_what_is_written_is_read_back(whole: Path) -> None:
     pairs, made = load(whole), content()
     assert isinstance(pairs, Pairs)
-    assert isinstance(pairs, Columnar)
+    assert isinstance(pairs, ColumnPairs)
     assert (len(pairs), pairs.name, list(pairs.keys)) == (N, "made/pairs", KEYS)
     assert [list(pairs.captions(row)) for row in (0, 7, N - 1)] == [TEXTS[0], TEXTS[7], TEXTS[-1]]
     assert pairs.caption_lists(np.array([5, 2])).to_pylist() == [TEXTS[5], TEXTS[2]]

@@ -34,7 +34,7 @@ from bench.data.noise import (
     shuffled_images,
 )
 from bench.data.noise.edited import boilerplate
-from bench.data.noise.images import Images
+from bench.data.noise.images import ImageRows
 from bench.data.noise.shown import noise_lines
 from bench.data.noise.targeted import TEMPLATES
 from bench.data.noise.triggers import Trigger
@@ -218,7 +218,7 @@ def test_an_index_with_a_row_for_each_caption_knows_its_images(
         shards = expand([str(tmp_path / "toy")])
         build(shards, tmp_path / "toy" / "index.parquet", workers=1, each_caption=each_caption)
         pairs = source(settings.model_copy(update={"workers": int(each_caption)})).pairs()
-        images = Images.of(pairs)
+        images = ImageRows.of(pairs)
         assert images.by_caption == known
         assert list(images.keys) == ["a", "b", "b#0", "c"]
     manifest = shuffled_images(pairs, 1.0, 0)

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from bench.data.pack.packing import pack
-from bench.data.pack.writing import Options, key_of
+from bench.data.pack.writing import PackOptions, key_of
 from bench.data.shards import indexing
 from bench.data.shards.index import Index
 from bench.data.shards.sources import expand
@@ -84,12 +84,12 @@ def a_folder(folder: Path) -> Path:
     return folder
 
 
-FORM: dict[str, tuple[Callable[[Path], Path], Options]] = {
-    "table": (a_table, Options()),
-    "coco": (a_coco, Options()),
-    "karpathy": (a_karpathy, Options(splits=("train",))),
-    "parquet": (a_parquet, Options(key_column="id")),
-    "folder": (a_folder, Options()),
+FORM: dict[str, tuple[Callable[[Path], Path], PackOptions]] = {
+    "table": (a_table, PackOptions()),
+    "coco": (a_coco, PackOptions()),
+    "karpathy": (a_karpathy, PackOptions(splits=("train",))),
+    "parquet": (a_parquet, PackOptions(key_column="id")),
+    "folder": (a_folder, PackOptions()),
 }
 
 
@@ -132,7 +132,7 @@ def test_stopped_at_a_shard_it_goes_on_to_the_bytes_of_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, write, made = a_coco(tmp_path / "input"), files.write_json, list[str]()
-    pack(source, tmp_path / "whole", Options(), per_shard=1, workers=2)
+    pack(source, tmp_path / "whole", PackOptions(), per_shard=1, workers=2)
 
     def dies(path: Path, value: object) -> None:
         if path.name == "00001.json":
@@ -143,10 +143,10 @@ def test_stopped_at_a_shard_it_goes_on_to_the_bytes_of_several_processes(
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_json", dies)
         with pytest.raises(Killed):
-            pack(source, tmp_path / "out", Options(), per_shard=1, workers=1)
+            pack(source, tmp_path / "out", PackOptions(), per_shard=1, workers=1)
     assert made == ["input.json", "00000.json"]
     first = (tmp_path / "out" / "00000.tar").stat().st_ino
-    pack(source, tmp_path / "out", Options(), per_shard=1, workers=1)
+    pack(source, tmp_path / "out", PackOptions(), per_shard=1, workers=1)
     assert written(tmp_path / "out") == written(tmp_path / "whole")
     assert (tmp_path / "out" / "00000.tar").stat().st_ino == first, "a whole shard was made again"
 
@@ -161,7 +161,7 @@ def test_faults_are_listed_and_counted_and_stop_nothing(tmp_path: Path) -> None:
     rows += [("sub/three.jpg", "other", "a"), ("sub/three.jpg", "text", "f")]
     with (folder / "pairs.tsv").open("w", newline="") as file:
         csv.writer(file, delimiter="\t").writerows([("image", "text", "id"), *rows])
-    options = Options(None, "image", "text", "id")
+    options = PackOptions(None, "image", "text", "id")
     (line,) = pack(folder / "pairs.tsv", tmp_path / "out", options, workers=1)
     with (tmp_path / "out" / "faults.csv").open() as file:
         faults = [(row["key"], row["reason"]) for row in csv.DictReader(file)]
@@ -183,44 +183,44 @@ def test_a_text_that_is_endless_or_a_pipe_costs_its_own_pair(tmp_path: Path) -> 
     os.truncate(source / "one.txt", 1 << 40)
     (source / "two.v2.txt").unlink()
     os.mkfifo(source / "two.v2.txt")
-    (line,) = pack(source, tmp_path / "out", Options(), workers=1)
+    (line,) = pack(source, tmp_path / "out", PackOptions(), workers=1)
     assert line.startswith(f"{tmp_path / 'out'}: 1 pairs in 1 shards; left out 2 (2 no caption)")
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     source, out = a_table(tmp_path / "input"), tmp_path / "out"
     with pytest.raises(UserError, match="has no column 'titel'; did you mean 'title'"):
-        pack(source, out, Options(caption_column="titel"), workers=1)
+        pack(source, out, PackOptions(caption_column="titel"), workers=1)
     (tmp_path / "pairs.txt").write_text("one.png a")
     with pytest.raises(UserError, match=r"pairs\.txt: should be a \.csv, \.tsv, \.json or \.parquet, or a folder"):
-        pack(tmp_path / "pairs.txt", out, Options())
+        pack(tmp_path / "pairs.txt", out, PackOptions())
     (tmp_path / "cut.json").write_text('{"images": [')
     with pytest.raises(UserError, match=r"cut.json: cannot be read: "):
-        pack(tmp_path / "cut.json", out, Options())
+        pack(tmp_path / "cut.json", out, PackOptions())
     for content in ("[" * 10**5, '{"images": [3]}', "3", '{"images": {}}', "{"):
         (tmp_path / "cut.json").write_text(content)
         with pytest.raises(UserError, match=r"cut\.json: (cannot be read: |holds no pairs)"):
-            pack(tmp_path / "cut.json", out, Options())
+            pack(tmp_path / "cut.json", out, PackOptions())
     (tmp_path / "long.csv").write_text("filepath,title\n" + "x" * 200_000)
     with pytest.raises(UserError, match=r"long\.csv: cannot be read: Error: field larger than field limit"):
-        pack(tmp_path / "long.csv", out, Options())
+        pack(tmp_path / "long.csv", out, PackOptions())
     os.truncate(tmp_path / "long.csv", 1 << 31)  # a hole, which takes no disk
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError, match=r"long\.csv: cannot be read: Error: field larger than field limit"):
-        pack(tmp_path / "long.csv", out, Options())
+        pack(tmp_path / "long.csv", out, PackOptions())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # in KiB
     os.truncate(tmp_path / "long.csv", 1 << 40)
     os.mkfifo(tmp_path / "pipe.json")
     for name, words in (("long.csv", "more than"), ("pipe.json", "FIFO")):
         with pytest.raises(UserError, match=rf"{name}: cannot be read.*{words}"):
-            pack(tmp_path / name, out, Options())
+            pack(tmp_path / name, out, PackOptions())
     with pytest.raises(UserError, match="no such file or folder"):
-        pack(tmp_path / "nothing.csv", out, Options())
+        pack(tmp_path / "nothing.csv", out, PackOptions())
     with pytest.raises(UserError, match=r"--split trian: .*did you mean 'train'"):
-        pack(a_karpathy(tmp_path / "input"), out, Options(splits=("trian",)))
+        pack(a_karpathy(tmp_path / "input"), out, PackOptions(splits=("trian",)))
     assert not out.exists()
-    pack(source, out, Options(), workers=1)
+    pack(source, out, PackOptions(), workers=1)
     with pytest.raises(UserError, match="holds shards of another input"):
-        pack(source, out, Options(), per_shard=1, workers=1)
+        pack(source, out, PackOptions(), per_shard=1, workers=1)
     with pytest.raises(UserError, match=r"none of 3 pairs can be packed; .*faults\.csv says why"):
-        pack(source, tmp_path / "none", Options(images=str(tmp_path)), workers=1)
+        pack(source, tmp_path / "none", PackOptions(images=str(tmp_path)), workers=1)

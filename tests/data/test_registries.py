@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from bench import data_folder
 from bench.arrays import Ints, Pixels
 from bench.catalogue.augmentations import AUGMENTATIONS, Augmentation, fitting
-from bench.catalogue.noise_kinds import KINDS, NoiseKind, Options
+from bench.catalogue.noise_kinds import KINDS, NoiseKind, NoiseOptions
 from bench.catalogue.training_sets import TRAINING_SETS, TrainingSet
 from bench.cli import app
 from bench.data import MemoryPairs, photo
@@ -98,7 +98,7 @@ def ran(suite: Path, results: Path) -> dict[str, Any]:
 # A kind of noise that edits captions and paints over images, with a setting of its own.
 
 
-class Mark(Options):
+class Mark(NoiseOptions):
     outside: ClassVar[frozenset[str]] = frozenset({"remark"})
 
     word: str
@@ -203,7 +203,7 @@ def darkened(image: Image.Image, _draws: Any) -> Image.Image:
 
 
 DARK = Augmentation(
-    "dark", "nothing but black", {"photographs": lambda: photo.Recipe(after=darkened, scale=(0.9, 1.0))}
+    "dark", "nothing but black", {"photographs": lambda: photo.PhotoRecipe(after=darkened, scale=(0.9, 1.0))}
 )
 
 

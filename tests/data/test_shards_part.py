@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.data.shards import part as parts
-from bench.data.shards.part import Job, job_of, make_part, read_part
-from bench.data.shards.scan import Fault, row_hash, scan
+from bench.data.shards.part import ScanJob, job_of, make_part, read_part
+from bench.data.shards.scan import ScanFault, row_hash, scan
 from bench.data.shards.sources import Shard
 from bench.errors import UserError
 
 
-def job(folder: Path, **changes) -> Job:
+def job(folder: Path, **changes) -> ScanJob:
     given = {"place": 0, "name": "0.tar", "prefix": "", "each_caption": False} | changes
     shard = Shard(given["name"], str(folder / "0.tar"), given["prefix"])
     return job_of(given["place"], shard, folder, given["each_caption"])
@@ -141,7 +141,7 @@ def test_a_second_file_of_the_same_kind_is_a_fault_beside_the_row(tmp_path, tars
     with path.open("rb") as file:
         (row,), (fault,) = scan(file, "0.tar", "p/")
     assert row.offset < fault.offset
-    assert fault == Fault("0.tar", "p/a", fault.offset, "duplicate key", "a.jpg again; the first one stands")
+    assert fault == ScanFault("0.tar", "p/a", fault.offset, "duplicate key", "a.jpg again; the first one stands")
 
 
 def test_digests_are_read_at_any_offset_of_an_array():

@@ -5,15 +5,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bench.catalogue.evaluation_sets import Entry, entries
+from bench.catalogue.evaluation_sets import EvaluationSet, entries
 from bench.data.evaluation import words
 from bench.data.evaluation.hub import HubCache
 from bench.data.evaluation.layouts import Found
 from bench.errors import UserError
 
 
-def own(name: str, **fields) -> Entry:
-    return Entry(name, name, 1, **fields)
+def own(name: str, **fields) -> EvaluationSet:
+    return EvaluationSet(name, name, 1, **fields)
 
 
 @pytest.mark.parametrize("name", [name for name, entry in entries().items() if entry.classes])

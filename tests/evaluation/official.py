@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bench.checks.lab import exact_tensor
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from bench.evaluation.noise.filters import norm_sim, s_clip_loss
 from bench.evaluation.probabilistic import bprw, hierarchy
 from bench.evaluation.probabilistic.prompts import filtered_class_vectors, surest, total_variance
@@ -32,7 +32,7 @@ def _prompts() -> dict[str, Tensor]:
 
 
 @case("gaussian", "prolip/prompt_filtering")
-def _prompt_filtering(expected: Entry) -> Comparisons:
+def _prompt_filtering(expected: OracleEntry) -> KnownValues:
     texts = _prompts()
     u = total_variance(texts).reshape(3, 5)
     limits: dict[str, Callable[[float], Tensor]] = {
@@ -43,12 +43,12 @@ def _prompt_filtering(expected: Entry) -> Comparisons:
     }
     for name, result in expected["results"].items():
         vectors = filtered_class_vectors(texts, surest(u, limits[name](result["coeff"])))
-        yield Comparison(f"{name}: means", vectors["embedding"].T, result["classifier"])
-        yield Comparison(f"{name}: variances", vectors["logvar"].exp().T, result["var"])
+        yield KnownValue(f"{name}: means", vectors["embedding"].T, result["classifier"])
+        yield KnownValue(f"{name}: variances", vectors["logvar"].exp().T, result["var"])
 
 
 @case("gaussian", "prolip/bprw")
-def _bprw(expected: Entry) -> Comparisons:
+def _bprw(expected: OracleEntry) -> KnownValues:
     means, variances = (exact_tensor(expected[name])[0] for name in ("prompt_means", "prompt_vars"))
     densities = bprw.log_densities(
         exact_tensor(expected["observations_class0"]), means, variances + expected["stable_eps"]
@@ -56,27 +56,27 @@ def _bprw(expected: Entry) -> Comparisons:
     start = bprw.initial_weights(variances)
     for a in ("1.0", "2.0", "5.0"):
         weights = bprw.mixture_weights(densities, start, float(a))
-        yield Comparison(f"weights at a = {a}", weights, expected["pi"][a])
+        yield KnownValue(f"weights at a = {a}", weights, expected["pi"][a])
     uniform = bprw.mixture_weights(densities, torch.full_like(start, 1 / len(start)), 2.0)
-    yield Comparison("weights from a uniform start", uniform, expected["pi"]["alpha2_uniform"])
+    yield KnownValue("weights from a uniform start", uniform, expected["pi"]["alpha2_uniform"])
     mean, variance = bprw.mixed(bprw.mixture_weights(densities, start, 2.0), means, variances)
     embedding = expected["new_class_embedding"]
-    yield Comparison("class mean", mean, embedding["class0_alpha2_mean"])
-    yield Comparison("class variance", variance, embedding["class0_alpha2_var"])
-    yield Comparison("added variance", bprw.STABILITY, expected["stable_eps"])
+    yield KnownValue("class mean", mean, embedding["class0_alpha2_mean"])
+    yield KnownValue("class variance", variance, embedding["class0_alpha2_var"])
+    yield KnownValue("added variance", bprw.STABILITY, expected["stable_eps"])
 
 
 @case("gaussian", "prolip/zero_shot")
-def _zero_shot(expected: Entry) -> Comparisons:
+def _zero_shot(expected: OracleEntry) -> KnownValues:
     classes = class_vectors(_prompts(), 5)
-    yield Comparison("class means", classes["embedding"], expected["class_mean_normalised"])
-    yield Comparison("class variances", classes["logvar"].exp(), expected["class_var_mean"])
+    yield KnownValue("class means", classes["embedding"], expected["class_mean_normalised"])
+    yield KnownValue("class variances", classes["logvar"].exp(), expected["class_var_mean"])
     scores = exact_tensor(expected["query"]) @ classes["embedding"].T + offsets(classes, "csd")
-    yield Comparison("logits", 100 * scores, expected["logits"])
+    yield KnownValue("logits", 100 * scores, expected["logits"])
 
 
 @case("gaussian", "prolip/hierarcaps")
-def _hierarcaps(expected: Entry) -> Comparisons:
+def _hierarcaps(expected: OracleEntry) -> KnownValues:
     images = {"embedding": exact_tensor(expected["image"]), "logvar": exact_tensor(expected["image_logvar"])}
     texts = {
         name: exact_tensor(expected[old]).flatten(0, 1)
@@ -88,27 +88,27 @@ def _hierarcaps(expected: Entry) -> Comparisons:
     for name, root in (("det", empty), ("unc_root_averaged", averaged), ("unc_root_only_inclusive", inclusive)):
         met = hierarchy.traverse(images["embedding"], texts["embedding"], own, root, expected["n_steps"])
         percentages = [100 * side.mean() for side in (met["precision"], met["recall"], met["any"])]
-        yield Comparison(f"{name}: precision, recall, any", torch.stack(percentages), expected[name])
+        yield KnownValue(f"{name}: precision, recall, any", torch.stack(percentages), expected[name])
 
 
 @case("filters", "filters/cases/*/out/*")
-def _filters(case_: Entry, name: str, expected: Entry) -> Comparisons:
+def _filters(case_: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     sides = values()["filters"]["inputs"][name]
     image, text = (torch.tensor(sides[side], dtype=torch.float64) for side in ("image", "text"))
     orders = [np.array(order) for order in case_["permutations"]]
     found = s_clip_loss(image, text, orders, case_["batch"], case_["temperature"])
     cosine = (image * text).sum(1)
-    yield Comparison("cosine", cosine, expected["clip_score"])
-    yield Comparison("s-CLIPLoss", found, expected["s_cliploss"])
+    yield KnownValue("cosine", cosine, expected["clip_score"])
+    yield KnownValue("s-CLIPLoss", found, expected["s_cliploss"])
     halves = zip(expected["half_normaliser_image"], expected["half_normaliser_text"], strict=True)
-    yield Comparison("both half normalisers", cosine - found, [one + other for one, other in halves])
+    yield KnownValue("both half normalisers", cosine - found, [one + other for one, other in halves])
     ranks = [torch.argsort(torch.argsort(one)).double() for one in (cosine, found)]
-    yield Comparison("Spearman", torch.corrcoef(torch.stack(ranks))[0, 1], expected["spearman_with_clip_score"])
+    yield KnownValue("Spearman", torch.corrcoef(torch.stack(ranks))[0, 1], expected["spearman_with_clip_score"])
     target = torch.tensor(case_["proxy"], dtype=torch.float64)
     norms = {p: norm_sim(image, target, p) for p in (2.0, torch.inf)}
-    yield Comparison("NormSim 2", norms[2.0], expected["normsim_2"])
-    yield Comparison("NormSim inf", norms[torch.inf], expected["normsim_inf"])
+    yield KnownValue("NormSim 2", norms[2.0], expected["normsim_2"])
+    yield KnownValue("NormSim inf", norms[torch.inf], expected["normsim_inf"])
     many, few = (int(share * len(found)) for share in case_["fractions"])
     kept = torch.argsort(-found, stable=True)[:many].sort().values
     best = torch.argsort(-norms[2.0][kept], stable=True)[:few]
-    yield Comparison("rows kept by both", kept[best].sort().values.double(), expected["kept_rows"])
+    yield KnownValue("rows kept by both", kept[best].sort().values.double(), expected["kept_rows"])

@@ -15,11 +15,11 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 from torch import Tensor
 
-from bench.catalogue.families import FAMILIES, Facts
+from bench.catalogue.families import FAMILIES, DatasetFacts
 from bench.evaluation import EvaluationPlan
 from bench.evaluation.features import Features
-from bench.evaluation.measures import Bench, class_ranking
-from bench.evaluation.ranks import Ranks
+from bench.evaluation.measures import MeasureInputs, class_ranking
+from bench.evaluation.ranks import AnswerRanks
 from bench.evaluation.zero_shot import class_vectors, classify, inverse_temperature, log_likelihoods
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.towers.build import OpenClipTowers
@@ -47,7 +47,7 @@ def drawn(seed: int, variance: bool = False) -> tuple[dict[str, Tensor], dict[st
 def test_a_reciprocal_rank_is_the_mean_over_all_orders_of_tied_candidates(better: int, wrong: int, right: int) -> None:
     tied = [False] * wrong + [True] * right
     orders = [1 / (better + 1 + order.index(True)) for order in permutations(tied)]
-    one = Ranks(*(np.array([count]) for count in (better, wrong, right)))
+    one = AnswerRanks(*(np.array([count]) for count in (better, wrong, right)))
     assert one.reciprocal()[0] == pytest.approx(np.mean(orders))
 
 
@@ -84,7 +84,7 @@ def test_a_collapsed_model_scores_chance() -> None:
     one = torch.full((1, WIDTH), WIDTH**-0.5)
     images, classes = {"embedding": one.expand(40, -1)}, {"embedding": one.expand(CLASSES, -1)}
     labels = torch.arange(40) % CLASSES
-    chance = FAMILIES["class_ranking"].chance("label", Facts("", 40, {"label": CLASSES}))
+    chance = FAMILIES["class_ranking"].chance("label", DatasetFacts("", 40, {"label": CLASSES}))
     assert classify(images, classes, labels, "cosine").reciprocal().mean() == pytest.approx(chance["mrr"])
     sharpness = inverse_temperature(images, labels, classes, "cosine")
     logs = log_likelihoods(images, labels, classes, "cosine", sharpness)
@@ -102,7 +102,7 @@ def test_the_temperature_is_of_validation_and_the_rest_of_the_scored_images(mode
     plan = EvaluationPlan(DataSettings(), EvaluateSettings(tasks=("class_ranking",)))
     (task,) = plan.tasks(1.0, None)
     assert (task.name, task.dataset, task.validation) == ("class_ranking/concept", "emoji/iid", "emoji/validation")
-    bench = Bench(plan, Features(*model, "", "1", None), None)
+    bench = MeasureInputs(plan, Features(*model, "", "1", None), None)
     numbers, outcomes = class_ranking(task, bench)
     assert [number.metric for number in numbers] == ["mrr", "likelihood"]
     logs = outcomes["cosine_log_likelihood"]

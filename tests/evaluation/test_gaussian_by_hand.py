@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from bench import data
-from bench.evaluation.measures import Bench
+from bench.evaluation.measures import MeasureInputs
 from bench.evaluation.probabilistic import bprw, hierarchy
 from bench.evaluation.probabilistic.prompts import filtered_class_vectors, top1
 from bench.evaluation.tasks import Task
@@ -93,7 +93,7 @@ def test_numbers_of_a_hierarchy_are_means_over_images() -> None:
     images, texts, empty = gaussians(3, len(pairs), 4), gaussians(4, len(pool), 4), gaussians(5, 1, 4)
     features: Any = SimpleNamespace(images=lambda _: images, texts=lambda asked: texts if asked == pool else empty)
     plan: Any = SimpleNamespace(load=lambda _: pairs)
-    numbers, _ = hierarchy.along_hierarchy(Task("hierarchy", "emoji/iid"), Bench(plan, features, None))
+    numbers, _ = hierarchy.along_hierarchy(Task("hierarchy", "emoji/iid"), MeasureInputs(plan, features, None))
     assert len(numbers) == 8
     own = hierarchy.ownership(hierarchy.levels(pairs), pool)
     for score, root in zip(("cosine", "csd"), hierarchy.roots(images, texts, empty).values(), strict=True):

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from bench import data
 from bench.catalogue import families
-from bench.catalogue.families import Facts
+from bench.catalogue.families import DatasetFacts
 from bench.cli import app
 from bench.data.noise import NoiseManifest, shuffled_captions
 from bench.evaluation import EvaluationPlan
 from bench.evaluation.features import Features, extract_images, extract_texts
-from bench.evaluation.measures import Bench
+from bench.evaluation.measures import MeasureInputs
 from bench.evaluation.noise import memorisation as module
 from bench.evaluation.noise.memorisation import asked, memorisation, rank_given
 from bench.evaluation.tasks import Task
@@ -48,9 +48,9 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DISTRACTORS", 100)
 
 
-def bench_of(model: Model, manifest: NoiseManifest | None) -> Bench:
+def bench_of(model: Model, manifest: NoiseManifest | None) -> MeasureInputs:
     plan = EvaluationPlan(DataSettings(), EvaluateSettings.model_validate({"tasks": ["retrieval", "memorisation"]}))
-    return Bench(plan, Features(*model, "c", plan.protocol.label, None, plan.channels), manifest)
+    return MeasureInputs(plan, Features(*model, "c", plan.protocol.label, None, plan.channels), manifest)
 
 
 def test_values_equal_a_plain_count(model: Model) -> None:
@@ -94,7 +94,7 @@ def test_a_model_that_knows_its_captions_has_memorised_them_and_one_of_noise_is_
     skip[:, -1] = True
     assert rank_given(texts, texts, others, skip, "cosine").hits(1).mean() == 1.0
     images = {"embedding": F.normalize(torch.randn(2000, 64, generator=draw), dim=1)}
-    chance = families.chance("memorisation", "", Facts("", 10_000))
+    chance = families.chance("memorisation", "", DatasetFacts("", 10_000))
     assert chance == {"memorised": 1 / 1024, "learned": 1 / 1024, "corrected": 0.5, "auroc": 0.5}
     assert rank_given(images, texts, others, skip, "cosine").hits(1).mean() == pytest.approx(1 / 101, abs=0.007)
     same = {"embedding": texts["embedding"][:1].expand(2000, -1)}

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.evaluation.ranks import Ranks, offsets, rank
+from bench.evaluation.ranks import AnswerRanks, offsets, rank
 
 small = st.integers(-2, 2)
 
 
-def ranks(better: int, wrong: int, right: int) -> Ranks:
-    return Ranks(np.array([better]), np.array([wrong]), np.array([right]))
+def ranks(better: int, wrong: int, right: int) -> AnswerRanks:
+    return AnswerRanks(np.array([better]), np.array([wrong]), np.array([right]))
 
 
 def by_orders(better: int, wrong: int, right: int, k: int) -> float:

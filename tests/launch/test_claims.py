@@ -22,7 +22,7 @@ from bench.errors import UserError
 from bench.launch.claimed import cannot_start, fail, work
 from bench.launch.launchers.local import run_all
 from bench.planning import planner
-from bench.planning.outcomes import Summary, is_complete
+from bench.planning.outcomes import RunOutcomes, is_complete
 from bench.planning.planned import Planned
 from bench.store import RunStore, RunWriter, Store, files, writing
 from bench.suite.run import Run
@@ -72,9 +72,9 @@ def held(runs: list[Planned], store: Store) -> Iterator[subprocess.Popen[str]]:
             process.communicate("\n")
 
 
-def booked(runs: list[Planned], store: Store) -> tuple[Summary, str]:
+def booked(runs: list[Planned], store: Store) -> tuple[RunOutcomes, str]:
     """What becomes of NCU where the run that it starts from failed."""
-    summary, said = Summary(failed=[runs[0].id]), io.StringIO()
+    summary, said = RunOutcomes(failed=[runs[0].id]), io.StringIO()
     assert cannot_start(runs[1], summary, store, Progress(said))
     return summary, said.getvalue()
 

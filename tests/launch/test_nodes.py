@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bench.errors import UserError
-from bench.launch.torchrun import Place, place
+from bench.launch.torchrun import RankPlace, place
 from bench.store import RunStore, Store
 from bench.store.writer import KEPT
 
@@ -254,7 +254,7 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_the_variables_of_torchrun_say_the_place(variables: pytest.MonkeyPatch) -> None:
-    assert place() == Place(rank=1, world=4, local_rank=0, address="10.0.0.1", port=29500)
+    assert place() == RankPlace(rank=1, world=4, local_rank=0, address="10.0.0.1", port=29500)
     variables.setenv("WORLD_SIZE", "1")
     assert place() is None, "one rank is a process alone"
     variables.setenv("WORLD_SIZE", "2")
@@ -285,4 +285,4 @@ def test_variables_that_do_not_fit_are_refused(
 
 @pytest.mark.parametrize(("address", "near"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("n1", False)])
 def test_an_address_of_this_machine_means_that_all_ranks_are_here(address: str, near: bool) -> None:
-    assert Place(0, 2, 0, address, 29500).near == near
+    assert RankPlace(0, 2, 0, address, 29500).near == near

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import bench
-from bench.catalogue.keep import KEEPS, Asked
+from bench.catalogue.keep import KEEPS, SelectionInputs
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError
 from bench.models.stored_run import rebuild
@@ -317,4 +317,4 @@ def test_a_damaged_record_is_moved_aside_and_made_again(
 def test_a_score_that_is_not_finite_is_refused() -> None:
     scores = np.array([0.1, np.nan])
     with pytest.raises(ValueError, match="a score is NaN or infinite"):
-        KEEPS["score"].choose(Asked(["a", "b"], None, 0, 0.5, None, scores))
+        KEEPS["score"].choose(SelectionInputs(["a", "b"], None, 0, 0.5, None, scores))

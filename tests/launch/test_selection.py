@@ -10,12 +10,12 @@ import pytest
 
 import bench
 from bench.console.progress import Progress
-from bench.launch.claimed import Options
+from bench.launch.claimed import LaunchOptions
 from bench.launch.launchers import find
 from bench.launch.launchers.local import ranks_of_a_run, refuse_odd_shares, refuse_sharing, run_all
 from bench.planning import planner
 from bench.planning.flops import StepPrices
-from bench.planning.outcomes import Summary, is_complete
+from bench.planning.outcomes import RunOutcomes, is_complete
 from bench.store import Store, writing
 from bench.store.files import write_json
 from bench.suite.launcher_settings import SlurmSettings
@@ -117,18 +117,18 @@ def test_a_stop_keeps_a_checkpoint_and_books_what_was_not_begun(suite: bench.Sui
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     summary = run_all(planned, store, Stopping())
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-    assert summary == Summary(interrupted=[one.id for one in planned])
+    assert summary == RunOutcomes(interrupted=[one.id for one in planned])
     assert store.run(planned[0].id).status()["step"] == 2, "it had begun the step after the signal"
     assert store.run(planned[0].id).path("checkpoint.pt").exists()
     assert store.run(planned[1].id).status() == {"state": "missing"}
 
 
 def test_every_outcome_has_its_list() -> None:
-    summary = Summary()
+    summary = RunOutcomes()
     for state in ("done", "busy", "interrupted", "failed"):
         summary.add(state, f"run {state}", "")
         assert getattr(summary, state) == [f"run {state}"]
-    assert Summary().done == [], "no two summaries share a list"
+    assert RunOutcomes().done == [], "no two summaries share a list"
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_a_batch_divides_among_ranks_in_whole_groups_where_towers_have_batchnorm
     refuse_odd_shares(plain, 8)
 
 
-@pytest.mark.parametrize("options", [Options(jobs=2), Options(ranks=2)])
-def test_only_budgets_in_seconds_mind_company(options: Options) -> None:
+@pytest.mark.parametrize("options", [LaunchOptions(jobs=2), LaunchOptions(ranks=2)])
+def test_only_budgets_in_seconds_mind_company(options: LaunchOptions) -> None:
     refuse_sharing(False, options)
-    refuse_sharing(True, Options())
+    refuse_sharing(True, LaunchOptions())
     with pytest.raises(bench.UserError, match="device seconds"):
         refuse_sharing(True, options)

@@ -14,7 +14,7 @@ import bench
 from bench.errors import UserError
 from bench.launch.launchers.slurm import minutes, parcels
 from bench.store import Store
-from bench.store.jobs import Job, jobs
+from bench.store.jobs import SubmittedJob, jobs
 from bench.suite.suite import load_suite
 
 
@@ -148,9 +148,9 @@ def test_runs_share_jobs_unless_others_wait_for_them() -> None:
 
 
 def test_a_job_is_shown_with_what_it_waits_for() -> None:
-    assert Job("7_1", "PENDING", "Dependency", "x.out").shown == "job 7_1 pending (Dependency)"
-    assert Job("7", "RUNNING", "None", "x.out").shown == "job 7 running"
-    assert Job("7", None, "", "x.out").shown == "job 7 is over, its log is x.out"
+    assert SubmittedJob("7_1", "PENDING", "Dependency", "x.out").shown == "job 7_1 pending (Dependency)"
+    assert SubmittedJob("7", "RUNNING", "None", "x.out").shown == "job 7 running"
+    assert SubmittedJob("7", None, "", "x.out").shown == "job 7 is over, its log is x.out"
 
 
 def test_commands_of_the_suite_are_printed_before_anything_is_submitted(

@@ -40,8 +40,8 @@ from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSe
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
-from bench.training.loop import Interrupted, Job, train
-from bench.training.schedule import Resolved
+from bench.training.loop import Interrupted, TrainingJob, train
+from bench.training.schedule import ResolvedSteps
 from methods.protocol import Clock, Rows
 
 #: torch's word on more workers than cores; they may be as many as one likes
@@ -270,9 +270,9 @@ def a_run(folder: Path, workers: int, **train: Any) -> Run:
     )
 
 
-def a_job(run: Run, results: Path, name: str, writer: Callable[[RunStore], RunWriter]) -> Job:
+def a_job(run: Run, results: Path, name: str, writer: Callable[[RunStore], RunWriter]) -> TrainingJob:
     store = Store(results)
-    resolved = Resolved((("train", 5),), {"train": 0}, BATCH, SHARDS * IN_EACH // BATCH)
+    resolved = ResolvedSteps((("train", 5),), {"train": 0}, BATCH, SHARDS * IN_EACH // BATCH)
     job = make_job(run, InputsReader().inputs(run), resolved, writer(store.run(name)), None, torch.device("cpu"))
     job.log_every = 1
     return job

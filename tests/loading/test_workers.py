@@ -11,7 +11,7 @@ import torch
 from bench.data import MemoryPairs
 from bench.errors import UserError
 from bench.loading import workers
-from bench.loading.rows import Asked, Maker
+from bench.loading.rows import RowMaker, RowRequest
 from bench.loading.workers import Prefetcher, processes, room
 
 
@@ -87,7 +87,9 @@ def test_rows_become_views_captions_and_tokens():
     pixels = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), np.uint8)
     pairs = MemoryPairs.build("toy/train", "toy", list("abc"), [["x"]] * 3, {}, {}, pixels)
     rows = np.array([2, 0])
-    made = Maker(pairs, None, lambda captions: torch.zeros(len(captions), 1), 5, "emoji", 3)(Asked(rows, rows, 4))
+    made = RowMaker(pairs, None, lambda captions: torch.zeros(len(captions), 1), 5, "emoji", 3)(
+        RowRequest(rows, rows, 4)
+    )
     assert made.captions == ["x", "x"]
     assert len(made.pixels) == 3
     for view, pixels_of_view in enumerate(made.pixels):

@@ -36,8 +36,8 @@ from bench.data.shards.sources import expand
 from bench.errors import UserError
 from bench.evaluation import zero_shot
 from bench.models import extract_features
-from bench.models.encoders import Sight, image_encoder, text_encoder
-from bench.models.extract_features import Extraction, Request, extract
+from bench.models.encoders import ImagePreparation, image_encoder, text_encoder
+from bench.models.extract_features import Extraction, ExtractionRequest, extract
 from bench.models.feature_targets import evaluation_target
 from bench.store import Store, writing
 from bench.store.claim import Claim
@@ -97,9 +97,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extract_features, "TEXT_BATCH", BATCH)
 
 
-def request(data: Path, out: Path, model: Path, **more: Any) -> Request:
+def request(data: Path, out: Path, model: Path, **more: Any) -> ExtractionRequest:
     own = {"images": str(model), "texts": str(model), "dtype": "float32"}
-    return Request(str(data), out, **{**own, **more})
+    return ExtractionRequest(str(data), out, **{**own, **more})
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -137,7 +137,7 @@ def test_rows_and_noise_are_those_of_the_pixels(data: Path, model: Path, tmp_pat
     assert shuffled_captions(features, 0.5, 1).content_hash == shuffled_captions(pixels, 0.5, 1).content_hash
 
 
-def killed_after(parts: int, asked: Request) -> None:
+def killed_after(parts: int, asked: ExtractionRequest) -> None:
     """Extract in a process that kills itself as soon as so many parts are there."""
     store = Extraction._store
 
@@ -202,13 +202,13 @@ def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
 
 
 def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_path: Path) -> None:
-    target = evaluation_target("digits/test", tmp_path, Sight(12, CLIP_CHANNELS))
+    target = evaluation_target("digits/test", tmp_path, ImagePreparation(12, CLIP_CHANNELS))
     pairs = embedded("digits/test", 12)
     texts = {text for row in target.captions.to_pylist() for text in row} | set(target.prompts)
     assert texts >= {text for row in evaluation_captions(pairs) for text in row}
     assert texts >= set(zero_shot.prompts(pairs.classes["digit"], templates(pairs)))
     assert target.pairs.labels["digit"].tolist() == pairs.labels["digit"].tolist()
-    pictures = target.pictures(Sight(12, CLIP_CHANNELS), 0)
+    pictures = target.pictures(ImagePreparation(12, CLIP_CHANNELS), 0)
     assert [len(batch) for batch in pictures.batches(np.arange(5), 2)] == [2, 2, 1]
     assert (next(pictures.batches(np.arange(9), 3)) == pairs.images(np.arange(3))).all()
 
@@ -278,7 +278,9 @@ def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
     with writing(store.run("ab" * 32)) as writer:
         writer.write_settings(json.loads(json.dumps(run.settings())))
         save_weights(writer, 1.0, method, built)
-    asked = Request(str(data), tmp_path / "out", "run:ab", "run:ab", dtype="float32", results=tmp_path / "results")
+    asked = ExtractionRequest(
+        str(data), tmp_path / "out", "run:ab", "run:ab", dtype="float32", results=tmp_path / "results"
+    )
     extract(asked)
     pairs = FeaturePairs(tmp_path / "out")
     assert pairs.texts is not None
@@ -303,7 +305,7 @@ def test_models_that_cannot_be_used_are_named_in_one_line(
     images: str | None, texts: str | None, line: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError) as error:
-        extract(Request("emoji", tmp_path / "out", images, texts, results=tmp_path / "results"))
+        extract(ExtractionRequest("emoji", tmp_path / "out", images, texts, results=tmp_path / "results"))
     assert line in str(error.value)
     assert len(error.value.lines) == 1
     assert list(tmp_path.iterdir()) == []

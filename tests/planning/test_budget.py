@@ -16,7 +16,7 @@ from bench.suite.settings import TowerSettings
 from bench.towers.build import OpenClipTowers, build_towers
 from bench.towers.tokenization import SmallVocabulary
 from bench.training.ledger import Ledger
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 from methods.clip import Clip
 from methods.protocol import Facts, Phase
 
@@ -24,7 +24,7 @@ TWO = (Phase("learn", 0.2), Phase("unlearn", 0.8))
 FLOPS = {"train": 1000, "learn": 1000, "unlearn": 2000}
 
 
-def resolved(kind: str, value: float, phases: tuple[Phase, ...] = (Phase(),), **more: object) -> Resolved:
+def resolved(kind: str, value: float, phases: tuple[Phase, ...] = (Phase(),), **more: object) -> ResolvedSteps:
     return resolve(kind, value, rows=1000, batch=100, phases=phases, step_flops=FLOPS, **more)
 
 
@@ -106,4 +106,4 @@ def test_ledger_books_frozen_towers_without_a_backward_and_marks_a_blown_budget(
 
 def test_resolved_survives_json() -> None:
     plan = resolved("flops", 100_000, TWO)
-    assert Resolved.from_json(plan.to_json()) == plan
+    assert ResolvedSteps.from_json(plan.to_json()) == plan

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.planning import trial_settings, tune
-from bench.planning.outcomes import Summary, is_complete
+from bench.planning.outcomes import RunOutcomes, is_complete
 from bench.planning.planner import Planner
 from bench.store import RunStore, Store, writing
 from bench.store.files import write_json
@@ -187,7 +187,7 @@ def test_trials_are_named_until_the_plan_does(tmp_path: Path) -> None:
     (tmp_path / "tuned.yaml").write_text(SUITE.replace("  - ncu\n", ""))
     suite, store = load_suite(tmp_path / "tuned.yaml"), Store(tmp_path / "out")
     choices, summary = tune.search(
-        suite.narrowed(["clip"]), Planner(store), lambda todo: Summary(interrupted=[one.id for one in todo])
+        suite.narrowed(["clip"]), Planner(store), lambda todo: RunOutcomes(interrupted=[one.id for one in todo])
     )
     assert choices == {}
     named = json.loads((tmp_path / "out" / "tuned" / "trials.json").read_text())

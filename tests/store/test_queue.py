@@ -48,9 +48,9 @@ def test_each_run_has_its_last_job_as_the_queue_says(tmp_path: Path) -> None:
     noted(store, a="17")
     found = jobs.jobs(runs)
     assert found == {
-        "a": jobs.Job("17", "RUNNING", "None", "logs/17.out"),
-        "b": jobs.Job("18_3", "PENDING", "Dependency", "logs/18_3.out"),
-        "c": jobs.Job("99", None, "", "logs/99.out"),
+        "a": jobs.SubmittedJob("17", "RUNNING", "None", "logs/17.out"),
+        "b": jobs.SubmittedJob("18_3", "PENDING", "Dependency", "logs/18_3.out"),
+        "c": jobs.SubmittedJob("99", None, "", "logs/99.out"),
     }
     assert [found[name].shown for name in "abc"] == [
         "job 17 running",

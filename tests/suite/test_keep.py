@@ -11,7 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bench.catalogue.keep import KEEPS, Keep
+from bench.catalogue.keep import KEEPS, DataSelection
 from bench.cli import app
 from bench.errors import UserError
 from bench.planning import tune
@@ -296,7 +296,7 @@ def test_mistakes_are_one_line(tmp_path: Path, overrides: list[str], said: str) 
 
 
 def test_a_treatment_is_one_entry(tmp_path: Path) -> None:
-    keep = Keep("second", "every second pair", lambda asked: np.arange(0, len(asked.keys), 2))
+    keep = DataSelection("second", "every second pair", lambda asked: np.arange(0, len(asked.keys), 2))
     KEEPS.add(keep)
     try:
         run, untreated = run_with(tmp_path, "data.keep=second"), run_with(tmp_path)

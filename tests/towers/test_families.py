@@ -162,6 +162,6 @@ def test_docs_list_every_family_and_every_name_is_valid() -> None:
     assert "\n".join(lines) + "\n" in (Path(__file__).parents[2] / "docs" / "suites.md").read_text()
     for family in TOWER_FAMILIES:
         for half in (family.image, family.text):
-            kind: tower_families.Kind = "image" if isinstance(half, ImageTowers) else "text"
+            kind: tower_families.TowerKind = "image" if isinstance(half, ImageTowers) else "text"
             wrong = [unknown(kind, name) for name in half.names()] if half else []
             assert all(not one or "CoCa" in one for one in wrong)

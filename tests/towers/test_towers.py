@@ -34,7 +34,7 @@ from bench.training.inputs import InputsReader
 from bench.training.job import make_job, prepare
 from bench.training.loop import train
 from bench.training.optimizer import make_optimiser, set_learning_rate
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 from methods.protocol import Facts, Method
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("small.py"))))
@@ -73,7 +73,7 @@ def test_every_method_trains_and_is_read_out(
 ) -> None:
     run = run_on(towers[kind], method)
     phases = tuple((phase.name, 1) for phase in hyperparameters.make(method, None, {}, _facts()).phases())
-    resolved = Resolved(phases, {name: 1 for name, _ in phases}, 16, 100)
+    resolved = ResolvedSteps(phases, {name: 1 for name, _ in phases}, 16, 100)
     with writing(Store(tmp_path).run("run")) as out:
         job = make_job(run, READER.inputs(run), resolved, out, None, CPU)
         before = {name: x.clone() for name, x in job.towers.named_parameters()}
@@ -269,7 +269,7 @@ def test_recomputed_activations_give_the_same_weights(
     for again in (False, True):
         run = run_on(towers[kind], method, recompute=again)
         with writing(Store(tmp_path).run(str(again))) as out:
-            resolved = Resolved((("train", 2),), {"train": 1}, 16, 9)
+            resolved = ResolvedSteps((("train", 2),), {"train": 1}, 16, 9)
             job = make_job(run, READER.inputs(run), resolved, out, None, CPU)
             train(job)
         states.append(job.towers.state_dict())
@@ -314,7 +314,9 @@ def test_a_compiled_training_with_micro_batches_has_the_losses_of_a_plain_one(
     for kind in (False, True):
         run = run_on({"image": "tiny-vit", "vocabulary": 300}, compile=kind, micro_batch=8)
         with writing(Store(tmp_path).run(str(kind))) as out:
-            compiled = make_job(run, READER.inputs(run), Resolved((("train", 2),), {"train": 1}, 16, 9), out, None, CPU)
+            compiled = make_job(
+                run, READER.inputs(run), ResolvedSteps((("train", 2),), {"train": 1}, 16, 9), out, None, CPU
+            )
             compiled.log_every = 1
             train(compiled)
             losses.append([line["loss"] for line in out.metrics()])

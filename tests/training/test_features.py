@@ -29,8 +29,8 @@ from bench.suite.suite import Suite, load_suite
 from bench.towers.heads import Head
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
-from bench.training.loop import Job, train
-from bench.training.schedule import Resolved
+from bench.training.loop import TrainingJob, train
+from bench.training.schedule import ResolvedSteps
 from reports.results import load
 from reports.tables.suite_tables import family_table
 
@@ -51,9 +51,9 @@ def suite_of(folder: Path, features: Path, **changes: Any) -> Suite:
     return load_suite(path)
 
 
-def job_of(suite: Suite, out: RunWriter, steps: int = 5) -> Job:
+def job_of(suite: Suite, out: RunWriter, steps: int = 5) -> TrainingJob:
     (run,) = suite.runs()
-    resolved = Resolved((("train", steps),), {"train": 1}, run.train.batch, 4)
+    resolved = ResolvedSteps((("train", steps),), {"train": 1}, run.train.batch, 4)
     return make_job(run, InputsReader().inputs(run), resolved, out, None, CPU)
 
 

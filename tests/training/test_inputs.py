@@ -89,7 +89,7 @@ def test_a_planned_run_travels_without_its_data(tmp_path: Path, monkeypatch: pyt
 
     (one,) = planned
     keys = one.evaluation_keys()
-    monkeypatch.setattr("bench.data.source.Embedded.pairs", refuse)
+    monkeypatch.setattr("bench.data.source.EmbeddedSource.pairs", refuse)
     sent = pickle.dumps(one)
     assert len(sent) < 10_000
     received = pickle.loads(sent)

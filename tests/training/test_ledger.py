@@ -10,11 +10,11 @@ from torch import nn
 
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.training.ledger import Ledger
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 from methods.clip import Clip
 from methods.protocol import Cost, Facts
 
-PLAN = Resolved((("train", 10),), {"train": 1000}, batch=32, epoch_steps=5)
+PLAN = ResolvedSteps((("train", 10),), {"train": 1000}, batch=32, epoch_steps=5)
 quick = settings(deadline=None, max_examples=40)
 
 
@@ -89,7 +89,7 @@ def test_what_was_spent_is_said_in_the_budgets_unit(kind: str, expected: float) 
 
 def test_an_epoch_of_a_treated_run_is_as_long_as_its_budget_counts_it() -> None:
     """A run that sees half of the rows for the same samples has spent the same epochs."""
-    treated = Resolved((("train", 10),), {"train": 1}, batch=32, epoch_steps=2, budget_epoch_steps=5)
+    treated = ResolvedSteps((("train", 10),), {"train": 1}, batch=32, epoch_steps=2, budget_epoch_steps=5)
     assert Ledger(samples=320).spent("epochs", treated) == Ledger(samples=320).spent("epochs", PLAN) == 2.0
 
 

@@ -15,8 +15,8 @@ from torch import nn
 from bench.store import RunStore, RunWriter, Store
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
-from bench.training.loop import Job, train
-from bench.training.schedule import Resolved
+from bench.training.loop import TrainingJob, train
+from bench.training.schedule import ResolvedSteps
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
 BATCH = 32
@@ -25,7 +25,7 @@ BATCH = 32
 Writer = Callable[[RunStore], RunWriter]
 
 
-def job(folder: Path, text: Path, micro: int | None, writer: Writer, **more: Any) -> Job:
+def job(folder: Path, text: Path, micro: int | None, writer: Writer, **more: Any) -> TrainingJob:
     """Two steps of CLIP in fp64 on an RN50 in small and a BERT, groups of 8 rows.
 
     An epsilon far above every gradient makes AdamW SGD with momentum, which does not blow up last bits.
@@ -33,7 +33,7 @@ def job(folder: Path, text: Path, micro: int | None, writer: Writer, **more: Any
     towers = {"image": "tiny-rn50", "text": str(text)}
     recipe = {"batch": BATCH, "bn_group": 8, "precision": "fp64", "lr": 10.0, "eps": 1e3, "weight_decay": 0.0, **more}
     run = _SMALL.run_on(towers, **recipe, micro_batch=micro)
-    resolved = Resolved((("train", 2),), {"train": 1}, BATCH, 100)
+    resolved = ResolvedSteps((("train", 2),), {"train": 1}, BATCH, 100)
     return make_job(
         run,
         InputsReader().inputs(run),

@@ -14,15 +14,15 @@ from bench.data.source import source
 from bench.errors import UserError
 from bench.loading.loader import Batches
 from bench.suite.settings import DataSettings
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 
 PHASES = st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**15)), min_size=1, max_size=4)
 quick = settings(deadline=None, max_examples=40)
 
 
-def resolved(lengths: list[tuple[int, int]]) -> Resolved:
+def resolved(lengths: list[tuple[int, int]]) -> ResolvedSteps:
     """Phases of (steps, FLOPs of one)."""
-    return Resolved(
+    return ResolvedSteps(
         tuple((f"phase {number}", steps) for number, (steps, _) in enumerate(lengths)),
         {f"phase {number}": flops for number, (_, flops) in enumerate(lengths)},
         batch=32,
@@ -44,14 +44,14 @@ def test_a_runs_steps_and_flops_are_the_sums_over_its_phases(lengths: list[tuple
 def test_what_a_store_holds_of_it_is_the_same_again(lengths: list[tuple[int, int]]) -> None:
     found = resolved(lengths)
     stored = json.loads(json.dumps(found.to_json()))
-    assert Resolved.from_json(stored) == found
-    assert Resolved.from_json(stored).phases == found.phases, "tuples again, not JSON's lists"
+    assert ResolvedSteps.from_json(stored) == found
+    assert ResolvedSteps.from_json(stored).phases == found.phases, "tuples again, not JSON's lists"
 
 
 def test_what_older_stores_hold_has_no_epoch_of_the_budget() -> None:
     stored = resolved([(3, 5)]).to_json()
     del stored["budget_epoch_steps"]
-    assert Resolved.from_json(stored).budget_epoch_steps == 0
+    assert ResolvedSteps.from_json(stored).budget_epoch_steps == 0
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSe
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import train
-from bench.training.schedule import Resolved
+from bench.training.schedule import ResolvedSteps
 
 DEFAULTS = {
     "method": "clip",
@@ -76,11 +76,11 @@ def make_run(settings: dict[str, object]) -> Run:
     )
 
 
-def resolved(run: Run, store: Store, note: Path) -> Resolved:
+def resolved(run: Run, store: Store, note: Path) -> ResolvedSteps:
     """The run's steps and their costs. The first layout counts them, which takes longer than a step."""
     if not note.exists():
         note.write_bytes(pickle.dumps(plan([run], store)[0].resolved))
-    steps: Resolved = pickle.loads(note.read_bytes())
+    steps: ResolvedSteps = pickle.loads(note.read_bytes())
     return steps
 
 

@@ -50,7 +50,7 @@ NOVEL_SHARE, IID_SHARE, VALIDATION_SHARE = 0.15, 0.10, 0.05
 
 
 @dataclass(frozen=True)
-class Drawing:
+class EmojiDrawing:
     concept: Concept
     style: Style
     art: bytes  # SVG or WebP as published
@@ -101,7 +101,7 @@ def rasterise(art: bytes) -> Image.Image:
     return image
 
 
-def render(drawings: Iterable[Drawing]) -> tuple[dict[str, bytes], dict[str, str]]:
+def render(drawings: Iterable[EmojiDrawing]) -> tuple[dict[str, bytes], dict[str, str]]:
     """Lossless WebP bytes by key; and which keys share their pixels with another concept, hence have no one label."""
     encoded: dict[str, bytes] = {}
     same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
@@ -118,7 +118,7 @@ def render(drawings: Iterable[Drawing]) -> tuple[dict[str, bytes], dict[str, str
     return encoded, twins
 
 
-def splits(drawings: list[Drawing]) -> dict[str, str]:
+def splits(drawings: list[EmojiDrawing]) -> dict[str, str]:
     """Key -> split. Every training concept keeps a training pair; shift sets show training concepts only."""
     codes = {d.concept.code for d in drawings if d.style.split == "train"}
     novel = smallest(codes, "novel", round(NOVEL_SHARE * len(codes)))
@@ -137,7 +137,7 @@ def splits(drawings: list[Drawing]) -> dict[str, str]:
     return split | shifted
 
 
-def sample(drawing: Drawing, split: str) -> bytes:
+def sample(drawing: EmojiDrawing, split: str) -> bytes:
     concept = drawing.concept
     fields: Mapping[str, Any] = {
         "key": drawing.key,
@@ -170,7 +170,7 @@ def build(roots: Mapping[str, Path], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     concepts = concepts_of(roots["emojibase-data"], roots["emojilib"])
     drawings = [
-        Drawing(concept, style, art)
+        EmojiDrawing(concept, style, art)
         for style in STYLES
         for concept, art in art_of(style, roots[style.package], concepts)
     ]

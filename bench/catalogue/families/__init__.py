@@ -7,11 +7,11 @@ loaded.
 from __future__ import annotations
 
 from bench.catalogue import evaluation_sets
-from bench.catalogue.families.family import Facts, On, TaskFamily
+from bench.catalogue.families.family import DatasetFacts, PackageTask, TaskFamily
 from bench.catalogue.families.shipped import SHIPPED
 from bench.registry import Registry
 
-__all__ = ["FAMILIES", "Facts", "On", "TaskFamily", "chance", "unfit"]
+__all__ = ["FAMILIES", "DatasetFacts", "PackageTask", "TaskFamily", "chance", "unfit"]
 
 FAMILIES: Registry[TaskFamily] = Registry(
     "a family of evaluation tasks", SHIPPED, absent="no family of evaluation tasks"
@@ -34,7 +34,7 @@ def unfit(name: str, dataset: str) -> str:
     return family.misfit(entry)
 
 
-def chance(name: str, label: str, facts: Facts, *, main: bool = False) -> dict[str, float]:
+def chance(name: str, label: str, facts: DatasetFacts, *, main: bool = False) -> dict[str, float]:
     """Return by metric the expected score of a random guess, if the counts of classes and images tell it.
 
     With `main` the data set's main metric is added, under its name and as "main". UserError for an unknown family.

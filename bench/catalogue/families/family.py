@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
-from bench.catalogue.evaluation_sets import Entry, Kind, Split
+from bench.catalogue.evaluation_sets import DatasetKind, EvaluationSet, Split
 
 _SCORED_BY = {
     "classification": "classes to be scored by",
@@ -18,7 +18,7 @@ _SCORED_BY = {
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetFacts:
     """The facts about a data set that are known without its images."""
 
     description: str
@@ -28,7 +28,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class On:
+class PackageTask:
     """One task of a family on pairs that come with the package."""
 
     dataset: str  #: the pairs that are scored
@@ -36,10 +36,10 @@ class On:
     train: str = ""  #: the pairs a probe learns from
     validation: str = ""  #: the pairs its penalty is chosen on; "" keeps a part of `train` back
 
-    def moved(self, family: str, other: str) -> On:
+    def moved(self, family: str, other: str) -> PackageTask:
         """Return the same task on the sets of another family of the package: "emoji/iid" -> "emoji-b/iid"."""
         sets = (re.sub(f"^{family}/", f"{other}/", one) for one in (self.dataset, self.train, self.validation))
-        return On(next(sets), self.label, next(sets), next(sets))
+        return PackageTask(next(sets), self.label, next(sets), next(sets))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +55,12 @@ class TaskFamily:
     text: str  #: one or two sentences on what is measured
     metrics: Mapping[str, str] = field(hash=False)  #: metric -> as printed over a column, in order of reading
     main: str  #: the metric for overviews and headlines; "" = no table compares methods by it
-    #: "module:function" of `(Task, bench.evaluation.measures.Bench) -> Measured`; imported when it first measures
+    #: "module:function" of `(Task, bench.evaluation.measures.MeasureInputs) -> Measured`; imported on first use
     measure: str
     #: (label, facts) -> metric -> score of a random guess, of those for which it has a simple form
-    chance: Callable[[str, Facts], Mapping[str, float]] = lambda _label, _facts: {}
-    kinds: tuple[Kind, ...] = ("classification",)  #: of the catalogue's data sets that it can be measured on
-    embedded: Mapping[str, tuple[On, ...]] = field(default_factory=dict, hash=False)  #: `data.name` -> tasks
+    chance: Callable[[str, DatasetFacts], Mapping[str, float]] = lambda _label, _facts: {}
+    kinds: tuple[DatasetKind, ...] = ("classification",)  #: of the catalogue's data sets that it can be measured on
+    embedded: Mapping[str, tuple[PackageTask, ...]] = field(default_factory=dict, hash=False)  #: `data.name` -> tasks
     #: kind of data set -> its main metric, where that is not `main`
     main_of_kind: Mapping[str, str] = field(default_factory=dict, hash=False)
     split: Split = "test"  #: of a data set of the catalogue, that is scored
@@ -82,7 +82,7 @@ class TaskFamily:
         if self.main and self.main not in self.metrics:
             raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is none of {list(self.metrics)}")
 
-    def misfit(self, entry: Entry) -> str:
+    def misfit(self, entry: EvaluationSet) -> str:
         """Return why it cannot be measured on a data set of the catalogue; "" if it can."""
         if self.on_training_pairs:
             return f"{entry.name!r}: is measured on the training pairs alone; omit it"
@@ -101,7 +101,7 @@ class TaskFamily:
         """Return whether a run has a number of it: one with known corrupted and clean pairs, or with poison."""
         return poisoned if self.on_poison else noisy or not self.of_noise.issuperset(self.metrics)
 
-    def of_package(self, name: str) -> tuple[On, ...]:
+    def of_package(self, name: str) -> tuple[PackageTask, ...]:
         """Return its tasks on a set of the package, "emoji/iid", or on all sets of one name, "emoji"; () for others."""
         every = (on for tasks in self.embedded.values() for on in tasks)
         return self.embedded.get(name) or tuple(dict.fromkeys(on for on in every if on.dataset == name))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from math import comb
 from typing import Any
 
-from bench.catalogue.families.family import Facts
+from bench.catalogue.families.family import DatasetFacts
 
 CAPTIONS = 5  #: per image, in retrieval
 RECALLS = (1, 5, 10)
@@ -20,23 +20,23 @@ def tops(classes: int) -> tuple[int, ...]:
     return tuple(k for k in TOPS if k == 1 or k < classes)
 
 
-def of_ranked_classes(label: str, facts: Facts) -> Mapping[str, float]:
+def of_ranked_classes(label: str, facts: DatasetFacts) -> Mapping[str, float]:
     """Return top-k accuracies among the classes of a label."""
     return {f"top{k}": k / facts.classes[label] for k in tops(facts.classes[label])}
 
 
-def of_places(label: str, facts: Facts) -> Mapping[str, float]:
+def of_places(label: str, facts: DatasetFacts) -> Mapping[str, float]:
     """Return the mean reciprocal rank of a class at a random place, and its share of equal probabilities."""
     classes = facts.classes[label]
     return {"mrr": sum(1 / place for place in range(1, classes + 1)) / classes, "likelihood": 1 / classes}
 
 
-def of_classes(*metrics: str) -> Callable[[str, Facts], Mapping[str, float]]:
+def of_classes(*metrics: str) -> Callable[[str, DatasetFacts], Mapping[str, float]]:
     """Return the function that gives these metrics the share of right guesses among the classes of a label."""
     return lambda label, facts: dict.fromkeys(metrics, 1 / facts.classes[label])
 
 
-def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
+def of_captions(_label: str, facts: DatasetFacts) -> Mapping[str, float]:
     """Return recalls both ways if every image has `CAPTIONS` captions; {} for puzzles and unknown counts."""
     if not facts.images or facts.metric not in ("", "mean_r1"):
         return {}
@@ -45,13 +45,13 @@ def of_captions(_label: str, facts: Facts) -> Mapping[str, float]:
     return with_means(recalls | {f"t2i_r{k}": min(1.0, k / facts.images) for k in RECALLS})
 
 
-def of_distractors(_label: str, facts: Facts) -> Mapping[str, float]:
+def of_distractors(_label: str, facts: DatasetFacts) -> Mapping[str, float]:
     """Return the shares of captions ranked before all distractors and of true ones before given ones, and the AUROC."""
     first = 1 / (min(DISTRACTORS, facts.images - 1) + 1) if facts.images else 0.0
     return {"memorised": first, "learned": first, "corrected": 0.5, "auroc": 0.5} if first else {}
 
 
-def of_two_kinds(_label: str, _facts: Facts) -> Mapping[str, float]:
+def of_two_kinds(_label: str, _facts: DatasetFacts) -> Mapping[str, float]:
     """Return the AUROC alone: average precision is the share of corrupted pairs, which differs from run to run."""
     return {"auroc": 0.5}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from bench.catalogue.families import random_guess
-from bench.catalogue.families.family import On, TaskFamily
+from bench.catalogue.families.family import PackageTask, TaskFamily
 
 _RECALLS = {
     **{f"{way}_r{k}": f"{label} R@{k}" for way, label in (("i2t", "I→T"), ("t2i", "T→I")) for k in (1, 5, 10)},
@@ -26,16 +26,16 @@ _PROMPTS = {
 _ATTACKS = {"attack_success": "attack", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"}
 
 
-def _emoji(*tasks: On) -> Mapping[str, tuple[On, ...]]:
+def _emoji(*tasks: PackageTask) -> Mapping[str, tuple[PackageTask, ...]]:
     """Return tasks on the emoji, and the same ones on each half of its concepts."""
     names = ("emoji", "emoji-a", "emoji-b")
     return {name: tuple(one.moved("emoji", name) for one in tasks) for name in names}
 
 
 _PROBES = _emoji(
-    On("emoji/iid", "subgroup", "emoji/train", "emoji/validation"),
-    On("emoji/iid", "style", "emoji/train", "emoji/validation"),
-    On("digits/test", "digit", "digits/train"),
+    PackageTask("emoji/iid", "subgroup", "emoji/train", "emoji/validation"),
+    PackageTask("emoji/iid", "style", "emoji/train", "emoji/validation"),
+    PackageTask("digits/test", "digit", "digits/train"),
 )
 _ZERO_SHOT = partial(
     TaskFamily,
@@ -63,7 +63,9 @@ SHIPPED = (
         title="Zero-shot classification",
         short="Zero-shot",
         text="An image gets the class whose text embedding, averaged over prompts, is nearest. No training on labels.",
-        embedded=_emoji(*(On(f"emoji/{s}", label) for s in ("iid", "novel") for label in ("concept", "subgroup"))),
+        embedded=_emoji(
+            *(PackageTask(f"emoji/{s}", label) for s in ("iid", "novel") for label in ("concept", "subgroup"))
+        ),
         along=True,
     ),
     TaskFamily(
@@ -76,7 +78,7 @@ SHIPPED = (
         main="mrr",
         measure="bench.evaluation.measures:class_ranking",
         chance=random_guess.of_places,
-        embedded=_emoji(On("emoji/iid", "concept", validation="emoji/validation")),
+        embedded=_emoji(PackageTask("emoji/iid", "concept", validation="emoji/validation")),
         texts="prompts",
     ),
     _ZERO_SHOT(
@@ -84,7 +86,7 @@ SHIPPED = (
         title="Zero-shot classification under distribution shift",
         short="Shift",
         text="The same classes and prompts, but images that were made in another way than any training image.",
-        embedded=_emoji(*(On(f"emoji/{style}", "concept") for style in _SHIFTED)),
+        embedded=_emoji(*(PackageTask(f"emoji/{style}", "concept") for style in _SHIFTED)),
         averaged=True,
     ),
     _PROBE(
@@ -116,7 +118,7 @@ SHIPPED = (
         measure="bench.evaluation.measures:retrieval",
         chance=random_guess.of_captions,
         kinds=("retrieval", "association"),
-        embedded=_emoji(On("emoji/iid"), On("emoji/openmoji")),
+        embedded=_emoji(PackageTask("emoji/iid"), PackageTask("emoji/openmoji")),
         main_of_kind={"association": "jaccard_10_12"},
         texts="captions",
     ),
@@ -130,7 +132,7 @@ SHIPPED = (
         main="recall",
         measure="bench.evaluation.probabilistic.hierarchy:along_hierarchy",
         kinds=("hierarchy",),
-        embedded={"emoji": (On("emoji/iid"),)},
+        embedded={"emoji": (PackageTask("emoji/iid"),)},
         texts="captions",
     ),
     TaskFamily(
@@ -143,7 +145,7 @@ SHIPPED = (
         main="all",
         measure="bench.evaluation.probabilistic.prompts:prompt_choices",
         chance=random_guess.of_classes(*_PROMPTS),
-        embedded={"emoji": (On("emoji/iid", "group", "emoji/train"),)},
+        embedded={"emoji": (PackageTask("emoji/iid", "group", "emoji/train"),)},
         learns=True,
         texts="prompts",
         of_variances=frozenset({"filtered", "half", "bprw_0", "bprw_5", "bprw_9"}),
@@ -159,7 +161,7 @@ SHIPPED = (
         main="attack_success",
         measure="bench.evaluation.noise.attack:attack_success",
         chance=random_guess.of_classes(*_ATTACKS),
-        embedded=_emoji(On("emoji/iid", "concept")),
+        embedded=_emoji(PackageTask("emoji/iid", "concept")),
         on_poison=True,
         texts="prompts",
     ),
@@ -210,7 +212,7 @@ SHIPPED = (
             measure="bench.evaluation.measures:retrieval",
             chance=random_guess.of_captions,
             kinds=("retrieval", "association"),
-            embedded=_emoji(On(pairs)),
+            embedded=_emoji(PackageTask(pairs)),
             split="validation",
             texts="captions",
         )

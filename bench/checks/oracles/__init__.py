@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 FOLDER = Path(__file__).parent
-Entry = dict[str, Any]  #: an entry of `values`
+OracleEntry = dict[str, Any]  #: an entry of `values`
 #: names of hyper-parameters in the values, where they are not ours
 NAMES: dict[str, dict[str, str]] = {
     "bayes": {"a_plus": "a_positive", "a_minus": "a_negative", "iters": "sweeps"},
@@ -55,7 +55,7 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Comparison:
+class KnownValue:
     """One value of an adapter, and the value that it should have."""
 
     what: str  #: "loss", "gradient of image"
@@ -65,7 +65,7 @@ class Comparison:
     atol: float = 1e-12
 
 
-Comparisons = Iterator[Comparison]
+KnownValues = Iterator[KnownValue]
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ class Case:
     """One entry of `values` that an adapter reproduces."""
 
     path: str  #: keys and list positions down to it, "clip/cases/0/out/A"; all values below it are compared
-    compare: Callable[[], Iterable[Comparison]]
+    compare: Callable[[], Iterable[KnownValue]]
 
 
-F = TypeVar("F", bound=Callable[..., Comparisons])
+F = TypeVar("F", bound=Callable[..., KnownValues])
 _cases: dict[str, list[Case]] = {}
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.bayes import Bayes
 from methods.clip import Clip
 from methods.protocol import Batch, Tensors
@@ -22,7 +22,7 @@ SIGMAS = 4.5
 
 
 @case("bayes", "bayes_weighted_cl/fixed_weights*/*")
-def _given_weights(_section: str, _entries: Entry, name: str, expected: Entry) -> Comparisons:
+def _given_weights(_section: str, _entries: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     method, z = lab.made(Bayes, expected), lab.inputs(name)
     given = values()["bayes_weighted_cl"]["fixed_weights"][name]
     log_w = {key: lab.exact_tensor(given[f"W_{key}_anchor"]).log() for key in z}
@@ -31,7 +31,7 @@ def _given_weights(_section: str, _entries: Entry, name: str, expected: Entry) -
 
 
 @case("bayes", "bayes_weighted_cl/all_ones/*")
-def _ones(name: str, expected: Entry) -> Comparisons:
+def _ones(name: str, expected: OracleEntry) -> KnownValues:
     z = lab.inputs(name)
     yield from lab.compared(lab.made(Bayes, expected, sweeps=0), z, expected["loss"])
     yield from lab.compared(lab.made(Clip, expected), z, expected["clip"])
@@ -46,7 +46,7 @@ def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
 
 
 @case("bayes", "bayes_weighted_cl/gibbs_statistics/*")
-def _gibbs(key: str, expected: Entry) -> Comparisons:
+def _gibbs(key: str, expected: OracleEntry) -> KnownValues:
     method = lab.made(Bayes, expected, variant="b=a" if expected["b_plus"] == expected["a_plus"] else "b=0")
     z = lab.inputs(key[0])
     log_w, eye = _sampled(method, z, CHAINS), torch.eye(len(z["image"]), dtype=torch.bool)
@@ -77,16 +77,16 @@ def _shares(weighted: Tensor) -> Tensor:
 
 def _within_errors(
     others: int, what: str, chains: Tensor, statistic: Callable[[Tensor], Tensor], expected: Any
-) -> Comparison:
+) -> KnownValue:
     """Compare a statistic of the chains [chains, ...] with the expected one, which comes from `others` chains."""
     spread = torch.stack([statistic(part) for part in chains.chunk(GROUPS)]).std(0) / math.sqrt(GROUPS)
     error = spread * math.sqrt(1 + len(chains) / others)
     gap = (statistic(chains) - torch.as_tensor(expected, dtype=chains.dtype)) / error
-    return Comparison(f"{what}, in standard errors from the value", gap, torch.zeros_like(gap).tolist(), 0, SIGMAS)
+    return KnownValue(f"{what}, in standard errors from the value", gap, torch.zeros_like(gap).tolist(), 0, SIGMAS)
 
 
 @case("bayes", "bayes_weighted_cl/conditional_moments")
-def _moments(_: Entry) -> Comparisons:
+def _moments(_: OracleEntry) -> KnownValues:
     """Compare the numbers of the entry's note, for 256 images that all have the same similarities."""
     # A very narrow prior keeps u at 0.3, whatever the normaliser is.
     method = lab.build(Bayes, a_u=0.3e9, b_u=1e9, sweeps=1, temperature=1.0)
@@ -106,8 +106,8 @@ def _same_for_all(positive: float, negative: float) -> Tensors:
     return {"image": torch.eye(256, dtype=torch.float64), "text": logits.T.contiguous()}
 
 
-def _moments_of(what: str, draws: Tensor, mean: float, variance: float) -> Comparisons:
+def _moments_of(what: str, draws: Tensor, mean: float, variance: float) -> KnownValues:
     squares = (draws - mean).square()
     for name, sample, value in (("mean", draws, mean), ("variance", squares, variance)):
         error = float(sample.std()) / math.sqrt(len(sample))
-        yield Comparison(f"{name} of the {what}", sample.mean(), value, 0, SIGMAS * error)
+        yield KnownValue(f"{name} of the {what}", sample.mean(), value, 0, SIGMAS * error)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case
 from methods.crcl import Crcl
 from methods.decl_evidential import DeclEvidential
 from methods.gsc import Gsc
@@ -35,21 +35,21 @@ def _whole(z: Tensors) -> slice:
     return slice(0, len(z["image"]))
 
 
-def _crcl(entry: Entry, labels: torch.Tensor, **config: Any) -> Crcl:
+def _crcl(entry: OracleEntry, labels: torch.Tensor, **config: Any) -> Crcl:
     method: Crcl = lab.made(Crcl, entry, len(labels), **{"floor": 1e-10, "learnable_scale": True, **config})
     method.label.copy_(labels)
     return method
 
 
 @case("crcl", "crcl/cases/*/out/*")
-def _crcl_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _crcl_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     method = _crcl(entry, lab.exact_tensor(expected["labels"]), **WARM_LATER)
     yield from _crcl_step(method, lab.inputs(name), None, expected)
-    yield Comparison("labels after the step", method.label, expected["labels_after"])
+    yield KnownValue("labels after the step", method.label, expected["labels_after"])
 
 
 @case("crcl", "crcl/traces/*/steps")
-def _crcl_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
+def _crcl_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     """A warm pass and another; a later stage has its warm pass under WARM_LATER."""
     labels = lab.exact_tensor(entry["start_labels"])
     for number, (z, batch, _) in enumerate(lab.trace(entry["inputs"])):
@@ -57,31 +57,31 @@ def _crcl_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
         later = WARM_LATER if warm and entry["stage"] > 0 else {"alpha": entry["alpha"], "warm": 0.5}
         method = _crcl(entry, labels, **later)
         yield from _crcl_step(method, z, batch, steps[number])
-        yield Comparison(f"labels after step {number}", method.label, steps[number]["state"]["labels"])
+        yield KnownValue(f"labels after step {number}", method.label, steps[number]["state"]["labels"])
         labels = method.label
 
 
-def _crcl_step(method: Crcl, z: Tensors, batch: Batch | None, expected: Entry) -> Comparisons:
+def _crcl_step(method: Crcl, z: Tensors, batch: Batch | None, expected: OracleEntry) -> KnownValues:
     observed = lab.observed(method, z, batch)
     terms = method.loss(z, observed, _whole(z))
     yield from lab.graded(method, terms["active"] + terms["complementary"], z, expected)
     complementary = terms["complementary"] / method.config.complementary_weight
-    yield Comparison("complementary", complementary, expected["complementary"])
+    yield KnownValue("complementary", complementary, expected["complementary"])
     ones = method.loss(z, {"label": torch.ones_like(observed["label"])}, _whole(z))
-    yield Comparison("active loss if all labels were 1", ones["active"], expected["active_if_all_labels_1"])
+    yield KnownValue("active loss if all labels were 1", ones["active"], expected["active_if_all_labels_1"])
 
 
 @case("gsc", "gsc/cases/*/out/*")
-def _gsc_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _gsc_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     method = lab.made(Gsc, entry, len(expected["targets"]), **OFFICIAL_GSC)
     method.target.copy_(lab.exact_tensor(expected["targets"]))
     yield from _gsc_step(method, lab.inputs(name), None, expected)
-    yield Comparison("prediction", method.share, expected["prediction"])
-    yield Comparison("structure score", 1 - method.disagreement, expected["structure_score"])
+    yield KnownValue("prediction", method.share, expected["prediction"])
+    yield KnownValue("structure score", 1 - method.disagreement, expected["structure_score"])
 
 
 @case("gsc", "gsc/traces/*/steps")
-def _gsc_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
+def _gsc_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     method = lab.made(Gsc, entry, lab.correspondence(entry["inputs"])["N"], **OFFICIAL_GSC)
     names = {"targets": "target", "preds": "share", "preds_targets": "share_average"}
     names |= {"topo_targets": "agreement_average"}
@@ -92,33 +92,33 @@ def _gsc_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
             method.end_epoch(batch.clock.epoch)
         for theirs, ours in names.items():
             state = getattr(method, ours).clone()
-            yield Comparison(f"{theirs} after step {number}", state, expected["state"][theirs])
-        yield Comparison(f"topos after step {number}", 1 - method.disagreement, expected["state"]["topos"])
+            yield KnownValue(f"{theirs} after step {number}", state, expected["state"][theirs])
+        yield KnownValue(f"topos after step {number}", 1 - method.disagreement, expected["state"]["topos"])
 
 
-def _gsc_step(method: Gsc, z: Tensors, batch: Batch | None, expected: Entry) -> Comparisons:
+def _gsc_step(method: Gsc, z: Tensors, batch: Batch | None, expected: OracleEntry) -> KnownValues:
     observed = lab.observed(method, z, batch)
     terms = method.loss(z, observed, _whole(z))
     yield from lab.graded(method, terms["cross_modal"] + terms["structure"], z, expected)
-    yield Comparison("cross-modal loss", terms["cross_modal"], expected["cross"])
+    yield KnownValue("cross-modal loss", terms["cross_modal"], expected["cross"])
     settings = {key: getattr(method.config, key) for key in ("temperature", "intra_scale", "per_batch")}
     alone = lab.build(Gsc, structure_weight=1.0, **settings)  # one case has weight 0
-    yield Comparison("structure loss", alone.loss(z, observed, _whole(z))["structure"], expected["structure"])
+    yield KnownValue("structure loss", alone.loss(z, observed, _whole(z))["structure"], expected["structure"])
     # By default logits are multiplied by 128/B: as if the square root of that were part of each target.
     root = (128 / len(z["image"])) ** 0.5
     scaled = lab.build(Gsc, structure_weight=1.0, **{**settings, "per_batch": True}).loss(z, observed, _whole(z))
     heavier = alone.loss(z, {"target": root * observed["target"]}, _whole(z))["structure"] / root
-    yield Comparison("structure loss at a batch of 128", scaled["structure"], heavier)
+    yield KnownValue("structure loss at a batch of 128", scaled["structure"], heavier)
 
 
 @case("ncr", "mixture/cases/*")
-def _mixture(entry: Entry) -> Comparisons:
+def _mixture(entry: OracleEntry) -> KnownValues:
     x = lab.exact_tensor(entry["values"])
-    yield Comparison("probability of the smaller mean", posteriors(x, "smaller"), entry["low_probability"])
+    yield KnownValue("probability of the smaller mean", posteriors(x, "smaller"), entry["low_probability"])
     mixture = fit(scaled(x), iterations=10, tolerance=1e-2, added_variance=5e-4)
-    yield Comparison("iterations", float(mixture.iterations), entry["iterations"])
+    yield KnownValue("iterations", float(mixture.iterations), entry["iterations"])
     for name in ("means", "variances", "weights"):
-        yield Comparison(name, getattr(mixture, name), entry[name])
+        yield KnownValue(name, getattr(mixture, name), entry[name])
 
 
 #: name of a rule of margins in the values -> ours. A batch of noisy rows, or of clean ones, has one rule alone.
@@ -126,7 +126,7 @@ RULES = {"paper": "paper", "row": "official", "official_clean": "official", "off
 
 
 @case("ncr", "ncr/cases/*/out/*")
-def _ncr_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _ncr_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     z = lab.inputs(name)
     total = len(z["image"])
     method = lab.made(Ncr, entry, margins=RULES.get(entry["margins"], "paper"))
@@ -143,30 +143,30 @@ def _ncr_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
     loss = lab.sum_of_tiles(method, z, constants)
     yield from lab.graded(method, loss, z, expected)
     if "official_sum" in expected:
-        yield Comparison("loss as a sum", loss * total, expected["official_sum"])
+        yield KnownValue("loss as a sum", loss * total, expected["official_sum"])
 
 
 @case("ncr", "ncr/parts/*")
-def _ncr_part(entry: Entry) -> Comparisons:
+def _ncr_part(entry: OracleEntry) -> KnownValues:
     method = lab.made(Ncr, entry)
     observed = lab.observed(method, lab.inputs(entry["inputs"]))
     for key in ("prediction", "row_loss"):
-        yield Comparison(key, observed[key], entry[key])
+        yield KnownValue(key, observed[key], entry[key])
 
     left = torch.arange(40) / 200  # of the margin; the best tenth of the rows, and one more, has 37 / 200 on average
     by_tenth = method._predictions(2 * (entry["margin"] - left.double()))
-    yield Comparison("predictions of 40 rows", by_tenth, (left.double() * 200 / 37).clamp(max=1), 1e-6)
+    yield KnownValue("predictions of 40 rows", by_tenth, (left.double() * 200 / 37).clamp(max=1), 1e-6)
 
 
 @case("ncr", "ncr/split/*")
-def _ncr_split(entry: Entry) -> Comparisons:
+def _ncr_split(entry: OracleEntry) -> KnownValues:
     sure = divided(torch.linspace(0.6, 0.9, 300))
-    yield Comparison("rows that one in a hundred leaves clean", float(sure.sum()), 296.0)
-    yield Comparison("clean rows", divided(lab.exact_tensor(entry["clean_probability"])).double(), entry["clean"])
+    yield KnownValue("rows that one in a hundred leaves clean", float(sure.sum()), 296.0)
+    yield KnownValue("clean rows", divided(lab.exact_tensor(entry["clean_probability"])).double(), entry["clean"])
 
 
 @case("ncr", "ncr/traces/*/steps")
-def _ncr_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
+def _ncr_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     given = lab.correspondence(entry["inputs"])
     epochs = 1 + given["steps"][-1]["epoch"]
     shares = {"warm": entry["warm_epochs"] / epochs, "noisy_from": entry["noisy_rows_from_epoch"] / epochs}
@@ -174,19 +174,19 @@ def _ncr_trace(entry: Entry, steps: list[Entry]) -> Comparisons:
     for number, (z, batch, ends) in enumerate(lab.trace(entry["inputs"])):
         expected = steps[number]
         for name, state in expected["state"].items():  # as the step uses it
-            yield Comparison(f"{name} before step {number}", getattr(method, name).double(), state)
+            yield KnownValue(f"{name} before step {number}", getattr(method, name).double(), state)
         observed = lab.observed(method, z, batch)
         yield from lab.compared(method, z, expected, observed)
         for key in ("prediction", "row_loss"):
-            yield Comparison(f"{key} of step {number}", observed[key], expected[key])
+            yield KnownValue(f"{key} of step {number}", observed[key], expected[key])
         used = observed.get("used", torch.ones(len(batch.ids)))
-        yield Comparison(f"rows in use in step {number}", used.double(), expected["rows_used"])
+        yield KnownValue(f"rows in use in step {number}", used.double(), expected["rows_used"])
         if ends:
             method.end_epoch(batch.clock.epoch)
 
 
 @case("decl_evidential", "decl_evidential/cases/*/out/*")
-def _decl_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _decl_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     """Compare a step late in a run, when the number of negatives has come down to the one that is given."""
     z = lab.inputs(name)
     total = len(z["image"])
@@ -195,37 +195,37 @@ def _decl_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
     yield from _decl_step(method, z, Batch(torch.arange(total), Clock(9, "train", 0.9, 9)), expected)
 
 
-def _decl_step(method: DeclEvidential, z: Tensors, batch: Batch, expected: Entry) -> Comparisons:
+def _decl_step(method: DeclEvidential, z: Tensors, batch: Batch, expected: OracleEntry) -> KnownValues:
     observed = lab.observed(method, z, batch)
     terms = method.loss(z, observed, _whole(z))
-    yield Comparison("number of negatives", observed["negatives"], expected["negatives"])
-    yield Comparison("flags in use", observed["clean"].double(), expected.get("clean", expected.get("clean_used")))
-    yield Comparison("evidential loss", terms["evidential"], expected["edl"])
-    yield Comparison("hinge", terms["hinge"], expected["hinge"])
+    yield KnownValue("number of negatives", observed["negatives"], expected["negatives"])
+    yield KnownValue("flags in use", observed["clean"].double(), expected.get("clean", expected.get("clean_used")))
+    yield KnownValue("evidential loss", terms["evidential"], expected["edl"])
+    yield KnownValue("hinge", terms["hinge"], expected["hinge"])
     yield from lab.graded(method, terms["evidential"] + terms["hinge"], z, expected)
     mean = DeclEvidential(replace(method.config, hinge="mean"), method.facts).double().loss(z, observed, _whole(z))
-    yield Comparison("hinge as the mean at a batch of 128", mean["hinge"], 128 / len(z["image"]) * expected["hinge"])
+    yield KnownValue("hinge as the mean at a batch of 128", mean["hinge"], 128 / len(z["image"]) * expected["hinge"])
 
 
 @case("decl_evidential", "decl_evidential/evidence/*")
-def _evidence(entry: Entry) -> Comparisons:
+def _evidence(entry: OracleEntry) -> KnownValues:
     z, single = lab.inputs(entry["inputs"]), 1e-7  # get_correspondence returns its predictions in fp32
     method = lab.made(DeclEvidential, entry, len(z["image"]))
     share, uncertainty = method.correspondence(z)
-    yield Comparison("share of the own pair", share, entry["share"], single)
-    yield Comparison("uncertainty", uncertainty, entry["uncertainty"], single)
+    yield KnownValue("share of the own pair", share, entry["share"], single)
+    yield KnownValue("uncertainty", uncertainty, entry["uncertainty"], single)
     lab.observed(method, z)
-    yield Comparison("recorded flags", method.clean.double(), entry["clean"])
+    yield KnownValue("recorded flags", method.clean.double(), entry["clean"])
 
 
 @case("decl_evidential", "decl_evidential/traces/*/steps")
-def _decl_trace(trace: Entry, steps: list[Entry]) -> Comparisons:
+def _decl_trace(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     """Compare two passes of three steps, the first one warm; official counts of negatives end at 3 of 7 rows."""
     source = lab.correspondence(trace["inputs"])
     passes = source["steps"][-1]["epoch"] + 1
-    settings: Entry = {"hinge": "sum", "warm": trace["warm_epochs"] / passes, "negatives": 3, "anneal": 1.0}
+    settings: OracleEntry = {"hinge": "sum", "warm": trace["warm_epochs"] / passes, "negatives": 3, "anneal": 1.0}
     method = lab.made(DeclEvidential, trace, source["N"], **settings)
     for (z, batch, _), expected in zip(lab.trace(trace["inputs"]), steps, strict=True):
         yield from _decl_step(method, z, batch, expected)
         flags = method.clean[batch.ids].double()
-        yield Comparison(f"flags after step {batch.clock.step}", flags, expected["clean_recorded"])
+        yield KnownValue(f"flags after step {batch.clock.step}", flags, expected["clean_recorded"])

@@ -10,10 +10,10 @@ from typing import Any
 
 from bench.adapters import registry
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 
 
-def _stated(name: str, expected: Entry) -> Comparisons:
+def _stated(name: str, expected: OracleEntry) -> KnownValues:
     kind: Any = registry.find(name)
     phases = {
         f"{phase.name} {x}": getattr(phase, x) for phase in lab.build(kind).phases() for x in ("share", "lr_scale")
@@ -21,7 +21,7 @@ def _stated(name: str, expected: Entry) -> Comparisons:
     given = {"": vars(kind.Config()), **kind.presets, "phases": phases}
     for preset, numbers in expected.items():
         for field, number in numbers.items():
-            yield Comparison(f"{field} of {preset or 'the defaults'}", given[preset][field], number, 1e-6, 0.0)
+            yield KnownValue(f"{field} of {preset or 'the defaults'}", given[preset][field], number, 1e-6, 0.0)
 
 
 for _name in values()["defaults"]:

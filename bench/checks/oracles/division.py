@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.beta_mixture import beta_fit
 from methods.bicro import EDGE, Bicro
 from methods.cream import Cream
@@ -30,7 +30,7 @@ def _inputs(name: str) -> Tensors:
     return lab.pair(lab.correspondence(name, SOURCE))
 
 
-def _steps(method: Any, trace: Entry) -> Iterator[tuple[int, Tensors, Batch, Tensors, Entry]]:
+def _steps(method: Any, trace: OracleEntry) -> Iterator[tuple[int, Tensors, Batch, Tensors, OracleEntry]]:
     """Yield number, leaves, batch, constants and expected values of each step; one that ends a pass has ended it."""
     for number, (z, batch, ends) in enumerate(lab.trace(trace["inputs"], SOURCE)):
         constants = lab.observed(method, z, batch)
@@ -39,14 +39,14 @@ def _steps(method: Any, trace: Entry) -> Iterator[tuple[int, Tensors, Batch, Ten
         yield number, z, batch, constants, trace["steps"][number]
 
 
-def _state(method: Any, number: int, expected: Entry) -> Comparisons:
+def _state(method: Any, number: int, expected: OracleEntry) -> KnownValues:
     """Compare state after a step; probabilities and flags are given where it ends a pass."""
     for name, value in expected["state"].items():
-        yield Comparison(f"{name} after step {number}", getattr(method, name).double(), value)
+        yield KnownValue(f"{name} after step {number}", getattr(method, name).double(), value)
 
 
 @case("cream", "cream/cases/*/out/*")
-def _cream_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _cream_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     z, label = _inputs(name), lab.exact_tensor(entry["labels"])
     method = lab.made(Cream, entry, len(label))
     parts = lab.observed(method, z)
@@ -56,33 +56,33 @@ def _cream_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
         constants = {"label": label, "floor": everywhere, "used": torch.ones_like(label, dtype=torch.bool)}
     yield from lab.graded(method, lab.sum_of_tiles(method, z, constants), z, expected)
     for key in ("prediction", "row_loss"):
-        yield Comparison(key, parts[key], expected[key])
+        yield KnownValue(key, parts[key], expected[key])
 
 
 @case("cream", "cream/split/clean_probability")
-def _cream_split(expected: list[float]) -> Comparisons:
+def _cream_split(expected: list[float]) -> KnownValues:
     losses = lab.exact_tensor(values()["cream"]["split"]["row_loss"])
     probability, clean = lab.build(Cream).division(losses)
-    yield Comparison("probability of the smaller mean", probability, expected)
-    yield Comparison("clean rows", clean.double(), [float(x > 0.5) for x in expected])
+    yield KnownValue("probability of the smaller mean", probability, expected)
+    yield KnownValue("clean rows", clean.double(), [float(x > 0.5) for x in expected])
 
 
 @case("cream", "cream/traces/*")
-def _cream_trace(trace: Entry) -> Comparisons:
+def _cream_trace(trace: OracleEntry) -> KnownValues:
     method = lab.made(Cream, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
     for number, z, _, observed, expected in _steps(method, trace):
-        yield Comparison(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
+        yield KnownValue(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
         yield from lab.compared(method, z, expected, observed)
         if not expected["warm"]:
-            yield Comparison(f"labels of step {number}", observed["label"], expected["labels"])
+            yield KnownValue(f"labels of step {number}", observed["label"], expected["labels"])
             floor = [math.inf if x is None else x for x in expected["floor"]]
-            yield Comparison(f"floors of step {number}", observed["floor"], floor)
-            yield Comparison(f"rows in use in step {number}", observed["used"].double(), expected["used"])
+            yield KnownValue(f"floors of step {number}", observed["floor"], floor)
+            yield KnownValue(f"rows in use in step {number}", observed["used"].double(), expected["used"])
         yield from _state(method, number, expected)
 
 
 @case("bicro", "bicro/cases/*/out/*")
-def _bicro_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _bicro_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     """Official losses are sums over the batch."""
     z = _inputs(name)
     total = len(z["image"])
@@ -99,13 +99,13 @@ def _bicro_case(entry: Entry, name: str, expected: Entry) -> Comparisons:
 
 
 @case("bicro", "bicro/labels/*")
-def _bicro_labels(entry: Entry) -> Comparisons:
+def _bicro_labels(entry: OracleEntry) -> KnownValues:
     """Noisy rows have the anchors of a batch of clean ones."""
     z, noisy = _inputs(entry["input"]), 0
     total, anchors = len(z["image"]), entry["anchors"]
     left = lab.observed(lab.made(Bicro, entry), z)["row_loss"].div(-2).add(entry["margin"]).clamp(0, entry["margin"])
     lower = left[[row for row in range(total) if row not in anchors]]
-    yield Comparison("whether anchors lose least", float(left[anchors].min() >= lower.max()), 1.0)
+    yield KnownValue("whether anchors lose least", float(left[anchors].min() >= lower.max()), 1.0)
     if entry["noisy_labels"]:
         noisy = len(entry["noisy_labels"])
         z = {name: torch.cat([x.detach(), lab.exact_tensor(entry[f"noisy_{name}"])]) for name, x in z.items()}
@@ -113,11 +113,11 @@ def _bicro_labels(entry: Entry) -> Comparisons:
     for form in ("aligned", "misaligned"):
         labels = lab.made(Bicro, entry, clean_labels=form).labels(z, row_loss, torch.arange(total + noisy) < total)
         theirs = entry["labels_aligned" if form == "aligned" else "labels_official"]
-        yield Comparison(f"{form} labels of clean rows", labels[:total], theirs)
-        yield Comparison("labels of noisy rows", labels[total:], entry["noisy_labels"] or [])
+        yield KnownValue(f"{form} labels of clean rows", labels[:total], theirs)
+        yield KnownValue("labels of noisy rows", labels[total:], entry["noisy_labels"] or [])
 
 
-def _losses(entry: Entry) -> torch.Tensor:
+def _losses(entry: OracleEntry) -> torch.Tensor:
     """Losses [B] in the order of the official sort, read off its labels: nothing else says how it breaks ties."""
     rest = [row for row in range(len(entry["labels_aligned"])) if row not in entry["anchors"]]
     losses = torch.zeros(len(entry["labels_aligned"]))
@@ -128,29 +128,29 @@ def _losses(entry: Entry) -> torch.Tensor:
 
 
 @case("bicro", "bicro/beta_mixture/*/[abw]*", "bicro/beta_mixture/*/posterior_clamped")
-def _bicro_mixture(entry: Entry, *given: Any) -> Comparisons:
+def _bicro_mixture(entry: OracleEntry, *given: Any) -> KnownValues:
     """The weights, the parameters, and the probability of the component of small losses."""
     mixture = beta_fit(lab.exact_tensor(entry["scaled_loss"]).clamp(EDGE, 1 - EDGE), iterations=10)
     if len(given) == 2:
         key, expected = given
-        yield Comparison(key, mixture.weights if key == "weight" else getattr(mixture, key), expected)
+        yield KnownValue(key, mixture.weights if key == "weight" else getattr(mixture, key), expected)
     else:
         x = lab.exact_tensor(entry["scaled_loss"])
-        yield Comparison("probability", lab.build(Bicro).division(x)[0], *given)
+        yield KnownValue("probability", lab.build(Bicro).division(x)[0], *given)
 
 
 @case("bicro", "bicro/traces/*")
-def _bicro_trace(trace: Entry) -> Comparisons:
+def _bicro_trace(trace: OracleEntry) -> KnownValues:
     method = lab.made(Bicro, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
     for number, z, batch, observed, expected in _steps(method, trace):
-        yield Comparison(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
+        yield KnownValue(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
         yield from lab.compared(method, z, expected, observed)
         if expected["warm"]:
             chosen = [float(place in expected["selected"]) for place in range(len(batch.ids))]
-            yield Comparison(f"rows in use in step {number}", observed["used"].double(), chosen)
+            yield KnownValue(f"rows in use in step {number}", observed["used"].double(), chosen)
         else:
-            yield Comparison(f"labels of step {number}", observed["label"], expected["labels"])
-            yield Comparison(f"rows in use in step {number}", observed["used"].double(), expected["used"])
+            yield KnownValue(f"labels of step {number}", observed["label"], expected["labels"])
+            yield KnownValue(f"rows in use in step {number}", observed["used"].double(), expected["used"])
             anchors = observed["label"][expected["anchors"]]
-            yield Comparison(f"labels of anchors of step {number}", anchors, [1.0] * len(anchors))
+            yield KnownValue(f"labels of anchors of step {number}", anchors, [1.0] * len(anchors))
         yield from _state(method, number, expected)

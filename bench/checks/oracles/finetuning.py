@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.m2mix import M2mix
 from methods.otter import Otter
 from methods.pau import Pau
@@ -27,7 +27,7 @@ def _pair(name: str) -> Tensors:
 
 
 @case("superclip", "superclip/traces/*/steps")
-def _superclip(trace: Entry, steps: list[Entry]) -> Comparisons:
+def _superclip(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     """The counts of every step are its state times the batch, which makes them shares of captions and batches."""
     z = _pair(trace["inputs"])
     method, total = lab.made(Superclip, trace), len(z["image"])
@@ -35,7 +35,7 @@ def _superclip(trace: Entry, steps: list[Entry]) -> Comparisons:
     method.double()
     theirs = {"ln_weight": method.norm.weight, "ln_bias": method.norm.bias}
     theirs |= {"head_weight": method.head.weight, "head_bias": method.head.bias}
-    yield Comparison("epsilon of the norm", method.norm.eps, trace["head"]["ln_eps"])
+    yield KnownValue("epsilon of the norm", method.norm.eps, trace["head"]["ln_eps"])
     for name, parameter in theirs.items():
         parameter.data.copy_(lab.exact_tensor(trace["head"][name.removeprefix("head_")]))
     for number, expected in enumerate(steps):
@@ -44,40 +44,40 @@ def _superclip(trace: Entry, steps: list[Entry]) -> Comparisons:
         observed = lab.observed(method, rows)
         targets: Tensor = rows["image"].new_zeros(total, trace["vocabulary"])
         targets.scatter_add_(1, tokens, observed["targets"])
-        yield Comparison(f"targets of step {number}", targets, expected["targets"])
+        yield KnownValue(f"targets of step {number}", targets, expected["targets"])
         for name, share in (("frequency", method.captions_with), ("batches", method.captions)):
-            yield Comparison(f"{name} after step {number}", share.double() / total, expected["state_after"][name])
+            yield KnownValue(f"{name} after step {number}", share.double() / total, expected["state_after"][name])
         terms = method.loss(rows, observed, slice(0, total))
-        yield Comparison("contrastive", terms["contrastive"], expected["contrastive_loss"])
-        yield Comparison("loss over tokens", terms["tokens"], expected["class_loss"])
+        yield KnownValue("contrastive", terms["contrastive"], expected["contrastive_loss"])
+        yield KnownValue("loss over tokens", terms["tokens"], expected["class_loss"])
         yield from lab.graded(method, lab.sum_of_tiles(method, rows, observed, cuts=(3,)), rows, expected)
         yield from lab.gradients(sum(terms.values()), theirs, expected)
 
 
 @case("m2mix", "m2mix/cases/*/out/*")
-def _m2mix(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _m2mix(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     """Lambda is given; the weight that a stage of the nine leaves is not."""
     script = entry["form"] == "main"
-    config: Entry = {"form": "script" if script else "readme", "stages": 9 if entry.get("schedule") else 1}
+    config: OracleEntry = {"form": "script" if script else "readme", "stages": 9 if entry.get("schedule") else 1}
     config["mix_temperature"] = entry["mix_temperature"] if script else 1 / entry["m_tau"]
     if script and not entry["separate_scale"]:
         config["mix_temperature"] = None
     z, stage = _pair(name), entry.get("epoch", 0)
     method = lab.made(M2mix, {**entry, **config})
     observed = lab.observed(method, z, Batch(torch.arange(len(z["image"])), Clock(0, "train", stage / 9, stage)))
-    yield Comparison("weight", observed["mix_weight"], entry["weight"] / (1 + stage))
+    yield KnownValue("weight", observed["mix_weight"], entry["weight"] / (1 + stage))
     given = {**observed, "image_share": lab.exact_tensor(entry["lam"])}
     yield from lab.compared(method, z, expected, given)
 
 
 @case("otter", "otter/cases/*/out/*")
-def _otter(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _otter(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     temperature, distill = (math.exp(-entry[f"rho_{name}"]) for name in ("contrastive", "distill"))
     method = lab.made(Otter, entry, temperature=temperature, distill_temperature=distill)
     z = {**_pair(name), **lab.leaves({f"side_{key}": entry[f"teacher_{key}"] for key in ("image", "text")})}
     observed = lab.observed(method, z)
     for key in ("image", "text"):
-        yield Comparison(f"targets of {key}s", observed[f"{key}_targets"], expected[f"target_{key}"], atol=1e-20)
+        yield KnownValue(f"targets of {key}s", observed[f"{key}_targets"], expected[f"target_{key}"], atol=1e-20)
     loss = lab.sum_of_tiles(method, z, observed)
     yield from lab.graded(method, loss, z, expected)
     rho = {"rho_contrastive": method.scale.rho, "rho_distill": method.distill_scale.rho}
@@ -85,20 +85,20 @@ def _otter(entry: Entry, name: str, expected: Entry) -> Comparisons:
 
 
 @case("otter", "otter/ema/shadow_after_update")
-def _otter_teacher(expected: list[list[float]]) -> Comparisons:
+def _otter_teacher(expected: list[list[float]]) -> KnownValues:
     """Update k comes before step k; the first finds the teacher's own weights, ours is after the step before."""
     given = values()["otter"]["ema"]
     student, method = lab.exact_tensor(given["student"]), lab.build(Otter, decay=given["decay"])
     teacher = student[0]
-    yield Comparison("teacher at the start", teacher, expected[0])
+    yield KnownValue("teacher at the start", teacher, expected[0])
     for step in range(len(student) - 1):
         teacher = torch.lerp(student[step + 1], teacher, method.side_decay(lab.clock(step)))
-        yield Comparison(f"teacher after step {step}", teacher, expected[step + 1])
-    yield Comparison("decay far into the run", method.side_decay(lab.clock(10**6)), given["decay"])
+        yield KnownValue(f"teacher after step {step}", teacher, expected[step + 1])
+    yield KnownValue("decay far into the run", method.side_decay(lab.clock(10**6)), given["decay"])
 
 
 @case("pau", "pau/cases/*/out/*")
-def _pau(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _pau(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     z, count = _pair(name), len(entry["image_prototypes"])
     total = len(z["image"])
     temperature = math.exp(-entry["rho"])
@@ -117,12 +117,12 @@ def _pau(entry: Entry, name: str, expected: Entry) -> Comparisons:
         prototypes.data.copy_(lab.exact_tensor(entry[key]))
     observed = lab.observed(method, z)
     mean = observed["mean_other"] * (total - 1) / total  # they divide by B
-    yield Comparison("mean logit", mean / temperature, expected["mean_off_diagonal_logit"])
+    yield KnownValue("mean logit", mean / temperature, expected["mean_off_diagonal_logit"])
     for certainties in method.diagnostics(z, observed):
         for key, found in certainties.series.items():
-            yield Comparison(f"certainty of {key}", found, expected[f"{key.removesuffix('s')}_certainty"])
+            yield KnownValue(f"certainty of {key}", found, expected[f"{key.removesuffix('s')}_certainty"])
     terms = method.loss(z, observed, slice(0, total))
     for ours, theirs in (("contrastive", "sim_loss"), ("uncertainty", "uct_loss"), ("variance", "var_loss")):
-        yield Comparison(ours, terms[ours], expected["parts"][theirs])
+        yield KnownValue(ours, terms[ours], expected["parts"][theirs])
     yield from lab.graded(method, lab.sum_of_tiles(method, z, observed, cuts=(3,)), z, expected)
     yield from lab.gradients(sum(terms.values()), own, expected)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.drrho import Drrho
 from methods.fastclip import Fastclip
 from methods.global_loss import GlobalLoss
@@ -23,7 +23,7 @@ Logged = Callable[[Tensors, Tensors, Tensor], Tensor]  #: of embeddings, weights
 
 
 @case("fastclip", "fastclip/traces/*/steps")
-def _fastclip(trace: Entry, _: list[Entry]) -> Comparisons:
+def _fastclip(trace: OracleEntry, _: list[OracleEntry]) -> KnownValues:
     def logged(_: Tensors, weights: Tensors, tau: Tensor) -> Tensor:
         return tau * (weights["image"].sum(1).mean() + weights["text"].sum(1).mean())
 
@@ -34,7 +34,7 @@ def _fastclip(trace: Entry, _: list[Entry]) -> Comparisons:
 
 
 @case("drrho", "drrho/traces/*/steps")
-def _drrho(trace: Entry, _: list[Entry]) -> Comparisons:
+def _drrho(trace: OracleEntry, _: list[OracleEntry]) -> KnownValues:
     def logged(z: Tensors, weights: Tensors, _: Tensor) -> Tensor:
         everyone, total = slice(0, len(z["image"])), z["image"].new_zeros(())
         side = {"image": z["side_image"], "text": z["side_text"]}
@@ -47,8 +47,8 @@ def _drrho(trace: Entry, _: list[Entry]) -> Comparisons:
 
 
 def _follow(
-    kind: type[GlobalLoss], trace: Entry, logged: Logged, state: tuple[str, Callable[[GlobalLoss, str], Tensor]]
-) -> Comparisons:
+    kind: type[GlobalLoss], trace: OracleEntry, logged: Logged, state: tuple[str, Callable[[GlobalLoss, str], Tensor]]
+) -> KnownValues:
     """Compare six steps: the logged number, gradients, both slopes of the temperature, its step, and normalisers."""
     given = values()["poisoning"]["traces"][trace["inputs"]]
     method, plain = (
@@ -60,24 +60,24 @@ def _follow(
         plain.load_state_dict(method.state_dict())
         z = _embeddings(kind, rows, trace.get("reference", True))
         batch = Batch(torch.tensor(rows["ids"]), clock)
-        yield Comparison(f"log scale before step {step}", method.rho.clone(), expected["log_scale"])
+        yield KnownValue(f"log scale before step {step}", method.rho.clone(), expected["log_scale"])
         lab.observed(plain, z, batch)
         observed = lab.observed(method, z, batch)
         with torch.no_grad():
             weights = method.draw(z, observed, slice(0, len(rows["ids"])))
             log_u = (observed["log_u_image"].mean() + observed["log_u_text"].mean()) / 2
             number = logged(z, weights, observed["tau"]) + observed["tau"] * (trace["rho"] + log_u)
-        yield Comparison(f"logged number of step {step}", number, expected["loss"])
+        yield KnownValue(f"logged number of step {step}", number, expected["loss"])
         yield from lab.gradients(lab.sum_of_tiles(method, z, observed), z, expected)
-        yield Comparison(f"slope in step {step}", method.slope.clone(), expected["grad_log_scale"])
-        yield Comparison(f"slope of the objective in step {step}", plain.slope, expected["grad_log_scale_objective"])
-        yield Comparison(f"gamma in step {step}", method.gamma(clock), expected["gamma"])
-        yield Comparison(f"learning rate in step {step}", method.step_size(), expected["lr_tau"])
+        yield KnownValue(f"slope in step {step}", method.slope.clone(), expected["grad_log_scale"])
+        yield KnownValue(f"slope of the objective in step {step}", plain.slope, expected["grad_log_scale_objective"])
+        yield KnownValue(f"gamma in step {step}", method.gamma(clock), expected["gamma"])
+        yield KnownValue(f"learning rate in step {step}", method.step_size(), expected["lr_tau"])
         if trace.get("learn_temperature", True):
             method.after_step(clock)
-        yield Comparison(f"log scale after step {step}", method.rho.clone(), expected["log_scale_after"])
+        yield KnownValue(f"log scale after step {step}", method.rho.clone(), expected["log_scale_after"])
         for name, _ in DIRECTIONS:
-            yield Comparison(f"{name}s' u after step {step}", state[1](method, name), expected[f"{state[0]}_{name}"])
+            yield KnownValue(f"{name}s' u after step {step}", state[1](method, name), expected[f"{state[0]}_{name}"])
 
 
 def _clock(method: GlobalLoss, step: int, epoch: int, decay_epochs: int) -> Clock:
@@ -85,7 +85,7 @@ def _clock(method: GlobalLoss, step: int, epoch: int, decay_epochs: int) -> Cloc
     return Clock(step, "train", progress=method.config.gamma_share * epoch / decay_epochs, epoch=epoch)
 
 
-def _embeddings(kind: type[GlobalLoss], rows: Entry, reference: bool) -> Tensors:
+def _embeddings(kind: type[GlobalLoss], rows: OracleEntry, reference: bool) -> Tensors:
     """Return leaves, with the reference's embeddings if the method has one: all zero where the code was given none."""
     names = ("image", "text", *(("side_image", "side_text") if kind.side == "reference" else ()))
     z = lab.leaves({name: rows[name] for name in names})
@@ -93,15 +93,15 @@ def _embeddings(kind: type[GlobalLoss], rows: Entry, reference: bool) -> Tensors
 
 
 @case("fastclip", "fastclip/gamma/of_epoch")
-def _gamma(expected: list[float]) -> Comparisons:
+def _gamma(expected: list[float]) -> KnownValues:
     given = values()["fastclip"]["gamma"]
     method = lab.made(Fastclip, given)
     clocks = (_clock(method, epoch, epoch, given["gamma_decay_epochs"]) for epoch in range(len(expected)))
-    yield Comparison("gamma of every epoch", lab.exact_tensor([method.gamma(clock) for clock in clocks]), expected)
+    yield KnownValue("gamma of every epoch", lab.exact_tensor([method.gamma(clock) for clock in clocks]), expected)
 
 
 @case("drrho", "drrho/accumulation_path/log_u_image")
-def _normalisers(expected: list[float]) -> Comparisons:
+def _normalisers(expected: list[float]) -> KnownValues:
     """Compare the first visit's ln u in the order of the batch; the code got no reference, here it is all zero."""
     given = values()["drrho"]["accumulation_path"]
     rows = values()["poisoning"]["traces"][given["inputs"]]["steps"][0]
@@ -109,4 +109,4 @@ def _normalisers(expected: list[float]) -> Comparisons:
     observed = lab.observed(
         method, z | {"side_image": 0 * z["side_image"]}, Batch(torch.tensor(rows["ids"]), lab.clock())
     )
-    yield Comparison("ln u of images", observed["log_u_image"], expected)
+    yield KnownValue("ln u of images", observed["log_u_image"], expected)

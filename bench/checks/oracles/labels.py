@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case
 from methods.base import Adapter
 from methods.label_permutation import LabelPermutation
 from methods.label_reselection import LabelReselection
@@ -17,22 +17,22 @@ from methods.label_secondary import LabelSecondary
 
 
 @case("label_permutation", "label_augmentation/cases/*/permute_*")
-def _permutation(name: str, _entries: Entry, _key: str, expected: Entry) -> Comparisons:
+def _permutation(name: str, _entries: OracleEntry, _key: str, expected: OracleEntry) -> KnownValues:
     labels = torch.tensor(expected["labels"])
     given = {"image_labels": labels, "text_labels": torch.tensor(expected.get("inverse", expected["labels"]))}
     yield from lab.compared(lab.build(LabelPermutation), lab.inputs(name), expected, given)
 
 
 @case("label_reselection", "label_augmentation/cases/*/reselect_*")
-def _reselection(name: str, _entries: Entry, _key: str, expected: Entry) -> Comparisons:
+def _reselection(name: str, _entries: OracleEntry, _key: str, expected: OracleEntry) -> KnownValues:
     given = {"labels": torch.tensor(expected["labels"])}
     yield from lab.compared(lab.build(LabelReselection), lab.inputs(name), expected, given)
 
 
 @case("label_secondary", "label_augmentation/cases/*/secondary_*")
-def _secondary(name: str, _entries: Entry, key: str, expected: Entry) -> Comparisons:
+def _secondary(name: str, _entries: OracleEntry, key: str, expected: OracleEntry) -> KnownValues:
     _, draw, mixture, _ = key.split("_")  # such as secondary_perm_convex_g0.1
-    config: Entry = {"draw": {"perm": "permutation", "random": "uniform"}[draw], "mixture": mixture}
+    config: OracleEntry = {"draw": {"perm": "permutation", "random": "uniform"}[draw], "mixture": mixture}
     given = {"labels": torch.tensor(expected["labels"])}
     yield from lab.compared(lab.made(LabelSecondary, expected, **config), lab.inputs(name), expected, given)
 
@@ -42,21 +42,21 @@ PAIRS = list(itertools.combinations(range(4), 2))
 
 
 @case("label_permutation", f"{MEANS}/permutation_*", f"{MEANS}/label_smoothing_eps_*")
-def _mean_permutation(_: str, expected: float) -> Comparisons:
+def _mean_permutation(_: str, expected: float) -> KnownValues:
     """Compare the mean over all permutations of all pairs of four rows."""
     orders = (_moved(pair, labels) for pair in PAIRS for labels in itertools.permutations(pair))
     yield _mean(lab.build(LabelPermutation), orders, ("image_labels", "text_labels"), expected)
 
 
 @case("label_reselection", f"{MEANS}/reselection_*", f"{MEANS}/label_smoothing_0_5")
-def _mean_reselection(*given: str | float) -> Comparisons:
+def _mean_reselection(*given: str | float) -> KnownValues:
     """Compare the mean over all labels of all pairs of four rows."""
     orders = (_moved(pair, labels) for pair in PAIRS for labels in itertools.product(range(4), repeat=2))
     yield _mean(lab.build(LabelReselection), orders, ("labels",), given[-1])
 
 
 @case("label_secondary", f"{MEANS}/secondary_*", f"{MEANS}/label_smoothing_0_3")
-def _mean_secondary(*given: str | float) -> Comparisons:
+def _mean_secondary(*given: str | float) -> KnownValues:
     """Compare the mean over all permutations of four rows."""
     orders = map(torch.tensor, itertools.permutations(range(4)))
     yield _mean(lab.build(LabelSecondary, gamma=0.3), orders, ("labels",), given[-1])
@@ -68,7 +68,7 @@ def _moved(rows: tuple[int, ...], values: tuple[int, ...]) -> Tensor:
     return labels
 
 
-def _mean(method: Adapter, orders: Iterable[Tensor], names: tuple[str, ...], expected: str | float) -> Comparison:
+def _mean(method: Adapter, orders: Iterable[Tensor], names: tuple[str, ...], expected: str | float) -> KnownValue:
     z = lab.inputs("A")
     losses = [lab.sum_of_tiles(method, z, dict.fromkeys(names, labels)) for labels in orders]
-    return Comparison("mean loss", torch.stack(losses).mean(), expected)
+    return KnownValue("mean loss", torch.stack(losses).mean(), expected)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.latent import Latent, LatentConfig
 from methods.protocol import Tensors
 
@@ -32,12 +32,12 @@ TERMS = {  # name of a value -> the variant, and the terms whose sum it is
 
 
 @case("latent", "latent/*t")
-def _default(key: str, expected: float) -> Comparisons:
+def _default(key: str, expected: float) -> KnownValues:
     field = {"t": "kappa"}.get(key, key)
-    yield Comparison(f"default of {field}", getattr(LatentConfig(), field), expected)
+    yield KnownValue(f"default of {field}", getattr(LatentConfig(), field), expected)
 
 
-def _terms(entry: Entry, variant: str) -> tuple[Tensors, Tensors]:
+def _terms(entry: OracleEntry, variant: str) -> tuple[Tensors, Tensors]:
     """Return the leaves and the terms of a variant."""
     given = entry["inputs"]
     z = lab.leaves({ours: given[theirs] for theirs, ours in NAMES.items()})
@@ -46,21 +46,21 @@ def _terms(entry: Entry, variant: str) -> tuple[Tensors, Tensors]:
 
 
 @case("latent", "latent/cases/*")
-def _case(_: str, entry: Entry) -> Comparisons:
+def _case(_: str, entry: OracleEntry) -> KnownValues:
     for key, (variant, names) in TERMS.items():
         z, terms = _terms(entry, variant)
         value = torch.stack([terms[name] for name in names]).sum()
-        yield Comparison(key, value, entry["values"][key])
+        yield KnownValue(key, value, entry["values"][key])
         if key == "L_br":
-            yield Comparison("L_br, expanded", value, entry["L_br_expanded_form"])
+            yield KnownValue("L_br, expanded", value, entry["L_br_expanded_form"])
         norms = {NAMES[name]: norm for name, norm in entry["grad_norms"][key].items()}
         yield from (
-            Comparison(f"{key}, {one.what}", one.actual, one.expected) for one in lab.gradient_norms(value, z, norms)
+            KnownValue(f"{key}, {one.what}", one.actual, one.expected) for one in lab.gradient_norms(value, z, norms)
         )
 
 
 @case("latent", "latent/identity_gc_equals_cyclip_terms_A")
-def _geometry(expected: Entry) -> Comparisons:
+def _geometry(expected: OracleEntry) -> KnownValues:
     _, terms = _terms(values()["latent"]["cases"]["A"], "gc")
     for what, value in expected.items():
-        yield Comparison(what, terms["modality_geometry"], value)
+        yield KnownValue(what, terms["modality_geometry"], value)

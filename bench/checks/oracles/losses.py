@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.base import Adapter
 from methods.clip import Clip
 from methods.cyclip import Cyclip
@@ -34,7 +34,7 @@ from methods.siglip import Siglip
 from methods.softclip_fallback import SoftclipFallback
 
 #: losses of one step on the inputs of a name, or on A: the method, its values, hyper-parameters that these do not name
-PLAIN: tuple[tuple[type[Adapter], str, Entry], ...] = (
+PLAIN: tuple[tuple[type[Adapter], str, OracleEntry], ...] = (
     (Clip, "clip/cases/*/out/*", {"learnable_scale": False}),
     (Cyclip, "cyclip/cases/*/out/*", {}),
     (Cyclip, "cyclip/cross_check_nuclr", {"lambda_in_modal": 0.25, "lambda_cross_modal": 0.25}),
@@ -50,7 +50,7 @@ PLAIN: tuple[tuple[type[Adapter], str, Entry], ...] = (
 )
 
 
-def _plain(kind: type[Adapter], config: Entry, *of_entry: Any) -> Comparisons:
+def _plain(kind: type[Adapter], config: OracleEntry, *of_entry: Any) -> KnownValues:
     entry, name, expected = of_entry if len(of_entry) == 3 else ({}, "A", *of_entry)
     yield from lab.compared(lab.made(kind, entry, **config), lab.inputs(name), expected)
 
@@ -60,37 +60,37 @@ for _kind, _pattern, _config in PLAIN:
 
 
 @case("clip", "clip/grad_log_scale_A_at_0.07")
-def _clip_scale(expected: float) -> Comparisons:
+def _clip_scale(expected: float) -> KnownValues:
     method, z = lab.build(Clip), lab.inputs("A")
     yield from lab.gradients(lab.objective(method, z), {"scale": method.scale.rho}, {"grad_scale": expected})
 
 
 @case("siglip", "siglip/cases/*/out/*")
-def _siglip(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _siglip(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     method, z = lab.made(Siglip, entry), lab.inputs(name)
     loss = lab.objective(method, z)
     yield from lab.graded(method, loss, z, expected)
     own = torch.stack(torch.autograd.grad(loss, [method.scale.rho, method.bias]))
-    yield Comparison("gradient of log scale and bias", own, expected["grad_extra"])
+    yield KnownValue("gradient of log scale and bias", own, expected["grad_extra"])
 
 
 @case("siglip", "siglip/nuclr_repo/*on_*")
-def _siglip_unnormalised(key: str, expected: float) -> Comparisons:
+def _siglip_unnormalised(key: str, expected: float) -> KnownValues:
     """NUCLR's repository gives raw projections, here the embeddings or three times as long ones."""
     z = {name: (3.0 if key.endswith("by_3") else 1.0) * x for name, x in lab.inputs("A").items()}
     yield from lab.compared(lab.build(Siglip, unnormalised=True), z, expected)
 
 
 @case("cyclip", "cyclip/components/*/*")
-def _cyclip_component(name: str, _: Entry, key: str, expected: float) -> Comparisons:
+def _cyclip_component(name: str, _: OracleEntry, key: str, expected: float) -> KnownValues:
     z = lab.inputs(name)
     method = lab.build(Cyclip, lambda_in_modal=1.0, lambda_cross_modal=1.0)
     terms = method.loss(z, {}, slice(0, len(z["image"])))
-    yield Comparison(key, terms[{"inmodal": "in_modal_cyclic", "crossmodal": "cross_modal_cyclic"}[key]], expected)
+    yield KnownValue(key, terms[{"inmodal": "in_modal_cyclic", "crossmodal": "cross_modal_cyclic"}[key]], expected)
 
 
 @case("cyclip", "cyclip/inmodal_option/A")
-def _cyclip_in_modal(expected: Entry) -> Comparisons:
+def _cyclip_in_modal(expected: OracleEntry) -> KnownValues:
     """The official run's second views are given, and its consistency weights are 0."""
     views = values()["inputs"]["A_aug"]
     z = lab.inputs("A") | lab.leaves({f"{name}_view": views[f"{name}_aug"] for name in ("image", "text")})
@@ -99,7 +99,7 @@ def _cyclip_in_modal(expected: Entry) -> Comparisons:
 
 
 @case("rince", "rince/official_moco_one_direction/*/out/*")
-def _rince_moco(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _rince_moco(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     """MoCo's loss has image anchors only, is multiplied by twice the temperature, and normalises what it is given."""
     method, z = lab.made(Rince, entry), lab.inputs(name)
     unit = {key: F.normalize(x, dim=1) for key, x in z.items()}
@@ -108,35 +108,35 @@ def _rince_moco(entry: Entry, name: str, expected: Entry) -> Comparisons:
 
 
 @case("rince", "rince/unbounded_with_learnable_scale/rows/*/q0_*")
-def _rince_unbounded(row: Entry, key: str, expected: float) -> Comparisons:
+def _rince_unbounded(row: OracleEntry, key: str, expected: float) -> KnownValues:
     given = values()["rince"]["unbounded_with_learnable_scale"]
     method = lab.made(Rince, row, q={"q0_1": 0.1, "q0_5": 0.5}[key], lam=given["lam"])
     yield from lab.compared(method, lab.inputs(given["case"]), expected)
 
 
 @case("rcl", "rcl/cases/*/out/*")
-def _rcl(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _rcl(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     """The authors' code subtracts p from 1, which loses digits where a negative takes nearly all the mass, as on P."""
     yield from lab.compared(lab.made(Rcl, entry, learnable_scale=True), lab.inputs(name), expected, rtol=3e-9)
 
 
 @case("osa", "osa/cases/*/out/*")
-def _osa(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _osa(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     method, z = lab.made(Osa, entry), lab.inputs(name)
     seen = lab.leaves({f"side_{key}": expected[f"estimator_{key}"] for key in z})
     observed = lab.observed(method, {**z, **seen})
-    yield Comparison("weights", observed["weights"], expected["weights"])
+    yield KnownValue("weights", observed["weights"], expected["weights"])
     yield from lab.compared(method, z, expected, observed)
 
 
 @case("psd", "psd/cases/*/out/*")
-def _psd(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _psd(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     soft = torch.tensor(expected["soft_rows"]).bool()
     yield from lab.compared(lab.made(Psd, entry), lab.inputs(name), expected, {"soft": soft})
 
 
 @case("softclip_fallback", "softclip/cases/*")
-def _softclip(key: str, expected: Entry) -> Comparisons:
+def _softclip(key: str, expected: OracleEntry) -> KnownValues:
     """Guides are given in place of its own."""
     method = lab.made(SoftclipFallback, expected, target_temperature=1 / expected["target_scale"])
     guides = {"image_guide": "roi_features", "text_guide": "tag_features"}
@@ -145,33 +145,33 @@ def _softclip(key: str, expected: Entry) -> Comparisons:
 
 
 @case("decomposable_cl", "decomposable_cl/cases/*/u_mean_identity")
-def _posterior_mean(name: str, entry: Entry, expected: Entry) -> Comparisons:
+def _posterior_mean(name: str, entry: OracleEntry, expected: OracleEntry) -> KnownValues:
     z = lab.inputs(name)
     method = lab.made(DecomposableCl, entry, u="mean", alpha=0.0)
     observed = lab.observed(method, z)
     for direction in z:
-        yield Comparison(f"u of the {direction}s", observed[f"log_u_{direction}"].exp(), expected[f"u_{direction}"])
+        yield KnownValue(f"u of the {direction}s", observed[f"log_u_{direction}"].exp(), expected[f"u_{direction}"])
     losses = [lab.objective(m, z) for m in (method, lab.made(Clip, entry))]
-    yield Comparison("loss", losses[0], expected["loss"])
+    yield KnownValue("loss", losses[0], expected["loss"])
     own, clip = (torch.cat(torch.autograd.grad(loss, list(z.values()))) for loss in losses)
-    yield Comparison("distance from CLIP's gradient", (own - clip).abs().max(), expected["grad_equals_clip_maxdiff"])
+    yield KnownValue("distance from CLIP's gradient", (own - clip).abs().max(), expected["grad_equals_clip_maxdiff"])
 
 
 @case("decomposable_cl", "decomposable_cl/cases/*/fixed_u")
-def _fixed_rates(name: str, entry: Entry, expected: Entry) -> Comparisons:
+def _fixed_rates(name: str, entry: OracleEntry, expected: OracleEntry) -> KnownValues:
     z = lab.inputs(name)
     rates = {f"log_u_{key}": lab.exact_tensor(expected[f"u_{key}"]).log() for key in z}
     yield from lab.compared(lab.made(DecomposableCl, entry), z, expected, rates)
 
 
 @case("gradient_ascent", "gradient_ascent/cases/*")
-def _gradient_ascent(expected: Entry) -> Comparisons:
+def _gradient_ascent(expected: OracleEntry) -> KnownValues:
     # The values were computed without a limit of the ascent.
     method, z = lab.made(GradientAscent, expected, limit=None), lab.inputs("N")
     observed = lab.observed(method, z)
     forgotten = observed["forget"].nonzero().flatten()
-    yield Comparison("forgotten rows", forgotten, sorted(expected["forget_ids"]), rtol=0, atol=0)
+    yield KnownValue("forgotten rows", forgotten, sorted(expected["forget_ids"]), rtol=0, atol=0)
     terms = method.loss(z, observed, slice(0, len(z["image"])))
-    yield Comparison("forget", -terms["forget"], expected["clip_on_forget"])
-    yield Comparison("retain", terms["retain"], expected["clip_ls_on_retain"])
+    yield KnownValue("forget", -terms["forget"], expected["clip_on_forget"])
+    yield KnownValue("retain", terms["retain"], expected["clip_ls_on_retain"])
     yield from lab.graded(method, terms["forget"] + terms["retain"], z, expected)

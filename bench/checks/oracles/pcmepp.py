@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.pcmepp import Pcmepp
 from methods.protocol import Tensors
 
@@ -33,12 +33,12 @@ def of_leaves(norms: Mapping[str, float]) -> dict[str, float]:
 
 
 @case("pcmepp", "pcmepp/cases/*/out/*")
-def _case(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     method, z = lab.made(Pcmepp, entry, smoothing=0.0, mixed_share=0.0), gaussians(name)
     yield from _compared(method, z, lab.objective(method, z), expected, list(range(len(z["image"]))))
 
 
-def _compared(method: Any, z: Tensors, loss: Tensor, expected: Entry, order: list[int]) -> Comparisons:
+def _compared(method: Any, z: Tensors, loss: Tensor, expected: OracleEntry, order: list[int]) -> KnownValues:
     """Compare the loss and all gradients; row i of z is row order[i] of values.json."""
     given = {"loss": expected["loss"], "grad_norms": of_leaves(expected["grad_norms"])}
     given["grad_image_logvar"] = [expected["grad_logvar_image"][row] for row in order]
@@ -60,25 +60,25 @@ def _mixed() -> tuple[Any, Tensors]:
 
 
 @case("pcmepp", "pcmepp/mixed_targets_A/out")
-def _mixed_targets(expected: Entry) -> Comparisons:
+def _mixed_targets(expected: OracleEntry) -> KnownValues:
     method, observed = _mixed()
     z = gaussians("A", MIXED_ORDER)
     yield from _compared(method, z, lab.sum_of_tiles(method, z, observed), expected, MIXED_ORDER)
 
 
 @case("pcmepp", "pcmepp/mixed_targets_A/matched")
-def _labels(matched: list[list[float]]) -> Comparisons:
+def _labels(matched: list[list[float]]) -> KnownValues:
     method, observed = _mixed()
     expected = lab.exact_tensor(matched)[MIXED_ORDER][:, MIXED_ORDER]
-    yield Comparison("labels of image anchors", method._labels(observed, "image", slice(0, 4)), expected)
-    yield Comparison("labels of text anchors", method._labels(observed, "text", slice(0, 4)), expected.T)
+    yield KnownValue("labels of image anchors", method._labels(observed, "image", slice(0, 4)), expected)
+    yield KnownValue("labels of text anchors", method._labels(observed, "text", slice(0, 4)), expected.T)
 
 
 @case("pcmepp", "pcmepp/csd_mc_check")
-def _distance(entry: Entry) -> Comparisons:
+def _distance(entry: OracleEntry) -> KnownValues:
     z = gaussians("C")
     method = lab.build(Pcmepp, negative_scale=1.0, shift=0.0)
     distance = -method._logits(z, "image", "text", slice(0, 8))[0, 1]  # C image 0, text 1
-    yield Comparison("closed form", distance, entry["closed_form"])
+    yield KnownValue("closed form", distance, entry["closed_form"])
     # 200,000 draws: their mean has a relative standard error near 1e-3.
-    yield Comparison("mean of sampled distances", distance, entry["monte_carlo_200k"], rtol=3e-3)
+    yield KnownValue("mean of sampled distances", distance, entry["monte_carlo_200k"], rtol=3e-3)

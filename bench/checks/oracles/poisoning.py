@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.cleanclip import Cleanclip
 from methods.embedding_queue import EmbeddingQueue
 from methods.mixture import fit, posteriors
@@ -33,7 +33,7 @@ def _viewed(name: str) -> Tensors:
 
 
 @case("cleanclip", "cleanclip/cases/*/out")
-def _cleanclip(entry: Entry, expected: Entry) -> Comparisons:
+def _cleanclip(entry: OracleEntry, expected: OracleEntry) -> KnownValues:
     yield from lab.compared(lab.made(Cleanclip, entry), _viewed(entry["inputs"]), expected)
 
 
@@ -43,43 +43,43 @@ def _start(queue: EmbeddingQueue, entries: list[list[float]], pointer: int) -> N
     queue.pointer.fill_(pointer)
 
 
-def _queue_after(queue: EmbeddingQueue, entries: list[list[float]], expected: Entry) -> Comparisons:
-    yield Comparison("entries", queue.entries[: len(entries)].clone(), entries)
-    yield Comparison("pointer", queue.pointer.clone(), expected["pointer"])
+def _queue_after(queue: EmbeddingQueue, entries: list[list[float]], expected: OracleEntry) -> KnownValues:
+    yield KnownValue("entries", queue.entries[: len(entries)].clone(), entries)
+    yield KnownValue("pointer", queue.pointer.clone(), expected["pointer"])
 
 
 @case("roclip", "roclip/traces/*/steps")
-def _roclip(trace: Entry, steps: list[Entry]) -> Comparisons:
+def _roclip(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     given = values()["poisoning"]["traces"][trace["inputs"]]
-    from_noise: Entry = {"cycle": "pass", "pool_start": "noise"} if "init" in trace else {"every": 1}
+    from_noise: OracleEntry = {"cycle": "pass", "pool_start": "noise"} if "init" in trace else {"every": 1}
     method = lab.made(Roclip, trace, given["rows"], 7, dim=8, **from_noise)
     if "init" in trace:
         _start(method.pool, trace["init"]["bank"], trace["init"]["pointer"])
     by_default = [float(lab.build(Roclip).matches(Clock(k, "train", k / 48, 0))) for k in range(48)]
-    yield Comparison("steps of 48 that match by default", lab.exact_tensor(by_default), [0.0, 0.0, 1.0, 1.0] * 12)
+    yield KnownValue("steps of 48 that match by default", lab.exact_tensor(by_default), [0.0, 0.0, 1.0, 1.0] * 12)
     for step, (rows, expected) in enumerate(zip(given["steps"], steps, strict=True)):
         z = lab.pair(rows)
         if expected["nearest"] is not None:
-            yield Comparison(f"nearest in step {step}", method.pool.places(z["image"]), expected["nearest"])
+            yield KnownValue(f"nearest in step {step}", method.pool.places(z["image"]), expected["nearest"])
         when = lab.clock(step, epoch=expected.get("epoch_from_1", 1) - 1)
-        yield Comparison(f"step {step} matches", float(method.matches(when)), float(expected.get("matching", True)))
+        yield KnownValue(f"step {step} matches", float(method.matches(when)), float(expected.get("matching", True)))
         batch = Batch(torch.arange(len(z["image"])), when)  # ids in the order of the batch, as the code writes rows
         yield from lab.compared(method, z, expected, batch=batch)
         yield from _queue_after(method.pool, expected["bank"], expected)
         if "filled" in expected:
-            yield Comparison(f"entries of step {step}", method.pool.filled.clone(), expected["filled"])
+            yield KnownValue(f"entries of step {step}", method.pool.filled.clone(), expected["filled"])
 
 
 @case("safeclip", "safeclip/cases/*/out")
-def _safeclip(entry: Entry, expected: Entry) -> Comparisons:
+def _safeclip(entry: OracleEntry, expected: OracleEntry) -> KnownValues:
     """Compare a loss of one phase, or the mixture of both over safe and risky rows."""
     method, z = lab.made(Safeclip, entry), _viewed(entry["inputs"])
     if entry["kind"] == "safeclip_mixed":
         safe = torch.tensor(entry["mask"])
         terms = method.loss(z, {"safe": safe}, slice(0, len(safe)))
         loss = terms["cross_modal"] + terms["in_modal"]
-        yield Comparison("loss of the safe rows", terms["cross_modal"] * len(safe) / safe.sum(), expected["safe"])
-        yield Comparison("loss of the risky rows", terms["in_modal"] * len(safe) / (~safe).sum(), expected["risky"])
+        yield KnownValue("loss of the safe rows", terms["cross_modal"] * len(safe) / safe.sum(), expected["safe"])
+        yield KnownValue("loss of the risky rows", terms["in_modal"] * len(safe) / (~safe).sum(), expected["risky"])
     else:
         phase = {"safeclip_in_modal": "warm", "safeclip_cross_views": "slow"}[entry["kind"]]
         loss = lab.objective(method, z, when=lab.clock(phase=phase))
@@ -87,7 +87,7 @@ def _safeclip(entry: Entry, expected: Entry) -> Comparisons:
 
 
 @case("safeclip", "safeclip/traces/*/steps")
-def _banks(trace: Entry, steps: list[Entry]) -> Comparisons:
+def _banks(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     given = values()["poisoning"]["traces"][trace["inputs"]]
     method = lab.made(Safeclip, trace, given["rows"], 7, dim=8, bank=True, bank_start="noise")
     banks = {"image": method.image_bank, "text": method.text_bank}
@@ -96,7 +96,7 @@ def _banks(trace: Entry, steps: list[Entry]) -> Comparisons:
     for step, (rows, expected) in enumerate(zip(given["steps"], steps, strict=True)):
         z = lab.leaves({name: rows[name] for name in VIEWED})
         for name, bank in banks.items():
-            yield Comparison(f"nearest {name}s in step {step}", bank.places(z[name]), expected[f"nearest_{name}"])
+            yield KnownValue(f"nearest {name}s in step {step}", bank.places(z[name]), expected[f"nearest_{name}"])
         batch = Batch(torch.arange(len(z["image"])), lab.clock(step, "warm"))  # ids in the order of the batch
         yield from lab.compared(method, z, expected, batch=batch)
         for name, bank in banks.items():
@@ -108,22 +108,22 @@ def _posterior(scores: Tensor) -> Tensor:
 
 
 @case("safeclip", "safeclip/mixture/*")
-def _mixture(entry: Entry) -> Comparisons:
+def _mixture(entry: OracleEntry) -> KnownValues:
     """Compare the fit, from its start on, and the first split that the adapter makes of it."""
     scores = lab.exact_tensor(entry["scores"])
     fits = {n: fit(scores, n, 1e-3, 1e-6) for n in (0, entry["iterations"] - 1, 100)}
     final, before = fits[100], fits[entry["iterations"] - 1]
-    yield Comparison("rows below the first cut", fits[0].weights[0] * len(scores), entry["start_lower"])
+    yield KnownValue("rows below the first cut", fits[0].weights[0] * len(scores), entry["start_lower"])
     for name in ("weights", "means", "variances"):
-        yield Comparison(name, getattr(final, name), entry[name])
-    yield Comparison("iterations", float(final.iterations), entry["iterations"])
-    yield Comparison("lower bound", before.log_joint(scores).logsumexp(0).mean(), entry["lower_bound"])
-    yield Comparison("posterior", _posterior(scores), entry["posterior"])
+        yield KnownValue(name, getattr(final, name), entry[name])
+    yield KnownValue("iterations", float(final.iterations), entry["iterations"])
+    yield KnownValue("lower bound", before.log_joint(scores).logsumexp(0).mean(), entry["lower_bound"])
+    yield KnownValue("posterior", _posterior(scores), entry["posterior"])
     method = _split_by(scores)
-    yield Comparison("safe rows", method.safe.double(), [float(safe) for safe in entry["safe_first"]])
-    yield Comparison("number of safe rows", float(method.first_safe), entry["safe_count"])
+    yield KnownValue("safe rows", method.safe.double(), [float(safe) for safe in entry["safe_first"]])
+    yield KnownValue("number of safe rows", float(method.first_safe), entry["safe_count"])
     small = 0.027 * scores  # where the added variance decides about rows near the threshold
-    yield Comparison("safe rows of small scores", _split_by(small).safe, _posterior(small) >= 0.9)
+    yield KnownValue("safe rows of small scores", _split_by(small).safe, _posterior(small) >= 0.9)
 
 
 def _split_by(scores: Tensor) -> Any:
@@ -136,18 +136,18 @@ def _split_by(scores: Tensor) -> Any:
 
 
 @case("safeclip", "safeclip/split/*/safe")
-def _split(entry: Entry, expected: list[int]) -> Comparisons:
+def _split(entry: OracleEntry, expected: list[int]) -> KnownValues:
     scores = lab.exact_tensor(values()["safeclip"]["mixture"][entry["gmm"]]["scores"])
     safe = safest(scores, _posterior(scores), math.floor(entry["share"] * len(scores)))
-    yield Comparison("safe rows", safe.sort().values, expected)
+    yield KnownValue("safe rows", safe.sort().values, expected)
 
 
 @case("safeclip", "safeclip/official_schedule/safe_share_of_epoch")
-def _shares(expected: list[float]) -> Comparisons:
+def _shares(expected: list[float]) -> KnownValues:
     epochs, hyper = len(expected), values()["safeclip"]["official_schedule"]["hyper"]
     assert math.isclose(epochs * hyper["update_filter_ratio"], 0.26), "the default growth over the rest of the run"
     method = lab.build(Safeclip, rows=1000)
     method.first_safe.fill_(round(hyper["filter_ratio"] * 1000))
     method.main_start.fill_(6 / 32)
     shares = [method.safe_share((6 + epoch) / 32) for epoch in range(epochs)]
-    yield Comparison("safe share of every main epoch", lab.exact_tensor(shares), expected)
+    yield KnownValue("safe share of every main epoch", lab.exact_tensor(shares), expected)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from methods.base import Adapter
 from methods.isogclr import Isogclr
 from methods.normaliser import Normalised
@@ -25,7 +25,7 @@ from methods.protocol import Batch, Clock, Tensors
 from methods.sogclr import Sogclr
 
 
-def _follow(method: Adapter, trace: Entry, state: Callable[[], Tensors], epochs: int = 1) -> Comparisons:
+def _follow(method: Adapter, trace: OracleEntry, state: Callable[[], Tensors], epochs: int = 1) -> KnownValues:
     """Compare five steps on inputs T: loss, gradients and every vector of `state`; the run has `epochs` epochs."""
     passes = 0
     for number, (given, expected) in enumerate(zip(values()["inputs"]["T"]["steps"], trace["steps"], strict=True)):
@@ -38,7 +38,7 @@ def _follow(method: Adapter, trace: Entry, state: Callable[[], Tensors], epochs:
         vectors = state()
         assert vectors.keys() == expected["state"].keys()
         for name, vector in vectors.items():
-            yield Comparison(f"{name} after step {number}", vector.clone(), expected["state"][name])
+            yield KnownValue(f"{name} after step {number}", vector.clone(), expected["state"][name])
 
 
 def _state(method: Normalised, exponent_scale: float = 1.0, **own: str) -> Tensors:
@@ -60,38 +60,38 @@ def _apart(one: Tensor, other: Tensor, one_leaf: Tensor, other_leaf: Tensor) -> 
 
 
 @case("sogclr", "sogclr/traces/*")
-def _sogclr(trace: Entry) -> Comparisons:
+def _sogclr(trace: OracleEntry) -> KnownValues:
     method = lab.made(Sogclr, trace, rows=6, **Sogclr.presets["official"])
     yield from _follow(method, trace, lambda: _state(method))
 
 
 @case("sogclr", "sogclr/identity_gamma1/max_abs_grad_diff")
-def _gamma_one(expected: float) -> Comparisons:
+def _gamma_one(expected: float) -> KnownValues:
     """Measure how far the floor moves the images' gradient from that of tau * mean log-sum-exp, at gamma = 1."""
     z = lab.pair(values()["inputs"]["T"]["steps"][0])
     loss = lab.objective(lab.build(Sogclr, gamma=1.0, temperature=0.1), z)
     s = (z["image"] @ z["text"].T) / 0.1
     others, own = s.masked_fill(torch.eye(len(s), dtype=torch.bool), -torch.inf), s.diagonal()
     formula = 0.1 * ((others.logsumexp(1) - own).mean() + (others.logsumexp(0) - own).mean())
-    yield Comparison("largest difference of gradients", _apart(loss, formula, z["image"], z["image"]), expected, 1e-5)
+    yield KnownValue("largest difference of gradients", _apart(loss, formula, z["image"], z["image"]), expected, 1e-5)
 
 
 @case("sogclr", "sogclr/eps_floor/rows/*")
-def _floor(expected: Entry) -> Comparisons:
+def _floor(expected: OracleEntry) -> KnownValues:
     for floor, name in ((1e-10, "official"), (0.0, "no_floor")):
         given = {"loss": expected[f"{name}_loss"], "grad_image_norm": expected[f"{name}_grad_image_norm"]}
         yield from lab.compared(lab.made(Sogclr, expected, floor=floor), lab.inputs("C"), given)
 
 
 @case("isogclr", "isogclr/traces/*")
-def _isogclr(trace: Entry) -> Comparisons:
+def _isogclr(trace: OracleEntry) -> KnownValues:
     """The trace describes its settings in words: they are the defaults. The official code calls the momentum u."""
     method = lab.build(Isogclr, rows=6, **Isogclr.presets["official"])
     yield from _follow(method, trace, lambda: _state(method, u="momentum", tau="tau"))
 
 
 @case("nuclr", "nuclr/traces/*")
-def _nuclr(trace: Entry, rescale: str = "official") -> Comparisons:
+def _nuclr(trace: OracleEntry, rescale: str = "official") -> KnownValues:
     method = lab.made(Nuclr, trace, rows=6, rescale=rescale)
     scale = 1 / method.config.temperature
     yield from _follow(
@@ -99,7 +99,7 @@ def _nuclr(trace: Entry, rescale: str = "official") -> Comparisons:
     )
 
 
-def _corrected(official: int, trace: Entry) -> Comparisons:
+def _corrected(official: int, trace: OracleEntry) -> KnownValues:
     """A corrected trace repeats an official one and lists only some settings."""
     yield from _nuclr(values()["nuclr"]["traces"][official] | trace, "corrected")
 
@@ -112,7 +112,7 @@ IDS = ([0, 1, 2, 3], [4, 5, 6, 7], [0, 5, 2, 7], [1, 3, 4, 6], [0, 1, 2, 3])
 
 
 @case("nuclr", "nuclr/identity_vs_sogclr/rows")
-def _beside_sogclr(rows: list[Entry]) -> Comparisons:
+def _beside_sogclr(rows: list[OracleEntry]) -> KnownValues:
     """With popularities fixed at 0 and xi infinite, only SogCLR's floor and the official mistake make a difference.
 
     The step sizes of popularities, a cosine with drops, are compared by their formula.
@@ -120,7 +120,7 @@ def _beside_sogclr(rows: list[Entry]) -> Comparisons:
     sizes = [lab.build(Nuclr)._step_size(Clock(0, "train", epoch / 30, epoch)) for epoch in range(30)]
     drops = [1.0] * 10 + [0.1] * 7 + [0.01] * 8  # from epochs 5, 15 and 22 on
     cosine = [drop * 2.5e-6 * (1 + math.cos(math.pi * place / 24)) for place, drop in enumerate(drops)]
-    yield Comparison(
+    yield KnownValue(
         "step sizes by default", lab.exact_tensor([size or 0.0 for size in sizes]), [0.0] * 5 + cosine, atol=0
     )
     frozen: dict[str, Any] = {"temperature": 0.1, "zeta_init": 0.0, "xi_init": math.inf, "eta": 0.0}
@@ -133,7 +133,7 @@ def _beside_sogclr(rows: list[Entry]) -> Comparisons:
         z, losses = {name: lab.pair(given) for name in methods}, {}
         for name, method in methods.items():
             losses[name] = lab.objective(method, z[name], torch.tensor(ids), lab.clock(number, epoch=given["epoch"]))
-            yield Comparison(f"{name} at step {number}", losses[name], expected[name])
+            yield KnownValue(f"{name} at step {number}", losses[name], expected[name])
         two = ("nuclr_corrected", "sogclr")
         difference = _apart(*(losses[name] for name in two), *(z[name]["image"] for name in two))
-        yield Comparison(f"difference of gradients at step {number}", difference, expected["grad_diff"], 1e-5, 1e-15)
+        yield KnownValue(f"difference of gradients at step {number}", difference, expected["grad_diff"], 1e-5, 1e-15)

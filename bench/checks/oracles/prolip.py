@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.checks import lab
-from bench.checks.oracles import Comparison, Comparisons, Entry, case, values
+from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from bench.checks.oracles.pcmepp import gaussians, of_leaves
 from methods.prolip import Prolip, inclusion, log_overlap
 from methods.protocol import Tensors
@@ -31,14 +31,14 @@ def masked_gaussians(name: str) -> Tensors:
     return {key: x.requires_grad_() for key, x in z.items()}
 
 
-def build(total: int, cfg: Entry | None = None, **config: Any) -> Any:
+def build(total: int, cfg: OracleEntry | None = None, **config: Any) -> Any:
     """Make ProLIP with two masked rows, and without regularisers unless the official options `cfg` or ours set them."""
     none = {"vib_beta": 0.0, "inclusion_alpha": 0.0, "inclusion_alpha_occ": 0.0}
     return lab.made(Prolip, none | (cfg or {}), batch=total, masked_share=2 / total, **config)
 
 
 @case("prolip", "prolip/loss/cases/*/out/*")
-def _loss(entry: Entry, name: str, expected: Entry) -> Comparisons:
+def _loss(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     z = masked_gaussians(name)
     total = len(z["image"])
     method = build(total, entry["cfg"])
@@ -47,7 +47,7 @@ def _loss(entry: Entry, name: str, expected: Entry) -> Comparisons:
     if "img_inclusion" in wanted:
         wanted["masked_inclusion"] = wanted.pop("img_inclusion") + wanted.pop("txt_inclusion")
     for key, value in wanted.items():
-        yield Comparison(f"term {key}", terms[key], value)
+        yield KnownValue(f"term {key}", terms[key], value)
     loss = lab.objective(method, z)
     given = {"loss": expected["loss"], "grad_norms": of_leaves(expected["grad_norms"])}
     given["grad_log_scale"] = 10 * expected["grad_scale"]
@@ -56,48 +56,48 @@ def _loss(entry: Entry, name: str, expected: Entry) -> Comparisons:
 
 
 @case("prolip", "prolip/loss/inclusion_1d_check/rows/*")
-def _one_dimension(row: dict[str, float]) -> Comparisons:
+def _one_dimension(row: dict[str, float]) -> KnownValues:
     keys = ("mu1", "logvar1", "mu2", "logvar2")
     m1, v1, m2, v2 = (torch.tensor(row[key], dtype=torch.float64) for key in keys)
     code, exact = inclusion(m1, v1, m2, v2), inclusion(m1, v1, m2, v2, exact=True)
-    yield Comparison("I as the code has it", log_overlap(m1, v1, m2, v2), row["official_inc_eps0"])
+    yield KnownValue("I as the code has it", log_overlap(m1, v1, m2, v2), row["official_inc_eps0"])
     for key in ("numeric_log_integral", "our_corrected_closed_form"):
-        yield Comparison(f"{key}, exact", log_overlap(m1, v1, m2, v2, exact=True), row[key], 1e-9, 1e-10)
-    yield Comparison("H as the code has it", code, row["official_H"], 1e-9, 1e-10)
-    yield Comparison("H from integrals", exact, row["numeric_H"], 1e-9, 1e-10)
+        yield KnownValue(f"{key}, exact", log_overlap(m1, v1, m2, v2, exact=True), row[key], 1e-9, 1e-10)
+    yield KnownValue("H as the code has it", code, row["official_H"], 1e-9, 1e-10)
+    yield KnownValue("H from integrals", exact, row["numeric_H"], 1e-9, 1e-10)
     for key in ("H_difference", "predicted_difference_half"):
-        yield Comparison(key, code - exact, row[key], 1e-9, 1e-10)
+        yield KnownValue(key, code - exact, row[key], 1e-9, 1e-10)
 
 
 @case("prolip", "prolip/checks/ppcl_sigma0_equals_siglip")
-def _siglip(expected: Entry) -> Comparisons:
+def _siglip(expected: OracleEntry) -> KnownValues:
     z = masked_gaussians(expected["case"])
     with torch.no_grad():
         z["image_logvar"].fill_(-60.0)
         z["text_logvar"].fill_(-60.0)
     siglip = lab.objective(lab.build(Siglip), {"image": z["image"], "text": z["text"]})
-    yield Comparison("PPCL without variance", lab.objective(build(8), z), expected["ppcl_logvar_minus60"])
-    yield Comparison("SigLIP", siglip, expected["siglip"])
+    yield KnownValue("PPCL without variance", lab.objective(build(8), z), expected["ppcl_logvar_minus60"])
+    yield KnownValue("SigLIP", siglip, expected["siglip"])
 
 
 @case("prolip", "prolip/checks/inclusion_eps-100_*")
-def _tiny_eps(key: str, _: list[list[float]]) -> Comparisons:
+def _tiny_eps(key: str, _: list[list[float]]) -> KnownValues:
     """Compare both precisions; in single precision the official form is off, and NaN for large log-variances."""
     dtype = {"torch.float32": torch.float32, "torch.float64": torch.float64}[key.rpartition("_")[2]]
     for low, high, expected in values()["prolip"]["checks"]["inclusion_eps-100_torch.float64"]:
         mean, v1, v2 = (torch.tensor(x, dtype=dtype) for x in (0.0, low, high))
         value = inclusion(mean, v1, mean, v2, eps=-100.0)
         rtol = 1e-9 if dtype == torch.float64 else 2e-5
-        yield Comparison(f"H for log-variances {low} and {high}", value, expected, rtol)
+        yield KnownValue(f"H for log-variances {low} and {high}", value, expected, rtol)
 
 
 @case("prolip", "prolip/checks/stable_form_max_diff_eps*")
-def _stable_form(key: str, _: float) -> Comparisons:
+def _stable_form(key: str, _: float) -> KnownValues:
     """Compare Equation 3 as printed, which computes 1/sigma^2, with the form that never does."""
     eps = float(key.rpartition("eps")[2])
     m1, v1, m2, v2 = torch.randn(4, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = _literal(m1, v1, m2, v2, eps) - _literal(m2, v2, m1, v1, eps)
-    yield Comparison("H of random Gaussians", inclusion(m1, v1, m2, v2, eps), expected.tolist(), 1e-9, 1e-12)
+    yield KnownValue("H of random Gaussians", inclusion(m1, v1, m2, v2, eps), expected.tolist(), 1e-9, 1e-12)
 
 
 def _literal(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor, eps: float) -> Tensor:
@@ -108,7 +108,7 @@ def _literal(mean_1: Tensor, logvar_1: Tensor, mean_2: Tensor, logvar_2: Tensor,
 
 
 @case("prolip", "prolip/checks/vib")
-def _vib(expected: Entry) -> Comparisons:
+def _vib(expected: OracleEntry) -> KnownValues:
     z = {name: x.detach() for name, x in gaussians("C").items()}
     for form, keys in (
         ("code", ("official", "formula_reproduced_with_logsigma_half")),
@@ -116,7 +116,7 @@ def _vib(expected: Entry) -> Comparisons:
     ):
         divergence = lab.build(Prolip, vib_form=form)._vib(z, "image") / z["image"].numel()
         for key in keys:
-            yield Comparison(key, divergence, expected[key])
+            yield KnownValue(key, divergence, expected[key])
 
 
 def _prepared(**config: Any) -> tuple[Any, lab.TinyTowers]:
@@ -130,19 +130,19 @@ def _prepared(**config: Any) -> tuple[Any, lab.TinyTowers]:
 
 
 @case("prolip", "prolip/checks/towers/text_std_equals_uncertainty_projection_of_projected_mean_maxdiff")
-def _text_variance(expected: float) -> Comparisons:
+def _text_variance(expected: float) -> KnownValues:
     method, towers = _prepared(text_unc="official")
     rows = lab.some_rows(towers, 16)
     of_mean = method.text_head.head(towers.encode_text(rows.tokens))
     gap = (method.encode(towers, rows)["text_logvar"] - of_mean).abs().max()
-    yield Comparison("log-variance beside the head on the projected mean", gap, expected, 0.0, 1e-5)
+    yield KnownValue("log-variance beside the head on the projected mean", gap, expected, 0.0, 1e-5)
 
 
 @case("prolip", "prolip/checks/towers/*tokens*")
-def _masked_tokens(key: str, expected: Any) -> Comparisons:
+def _masked_tokens(key: str, expected: Any) -> KnownValues:
     full, masked = _tokens()
     wanted = (full, [expected, 16]) if key == "full_tokens" else (masked, expected[:2])
-    yield Comparison("tokens and rows", torch.tensor(wanted[0]), wanted[1], 0.0, 0.0)
+    yield KnownValue("tokens and rows", torch.tensor(wanted[0]), wanted[1], 0.0, 0.0)
 
 
 def _tokens() -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench import reading
-from bench.data.evaluation.index import Rows
+from bench.data.evaluation.index import SplitRows
 from bench.data.evaluation.layouts import Found
 from bench.data.shards.scan import IMAGE_BYTES
 from bench.errors import UserError, one_line
@@ -60,7 +60,7 @@ class HubCache:
             raise UserError(f"{self.found.path}: column {gaps[0]} has gaps; get it again")
         return table
 
-    def scan(self) -> Rows:
+    def scan(self) -> SplitRows:
         """Return a row for each image, with its name among the candidates as its caption.
 
         Raises UserError as `table` does, and for a puzzle that does not fit together.
@@ -76,9 +76,9 @@ class HubCache:
                 first.setdefault(name, (number, slot))
         places = np.array([*first.values()], np.int64).reshape(-1, 2)
         slots = {"number": places[:, 0], "slot": places[:, 1]}
-        return Rows(tuple(first), None, tuple((name,) for name in first), {}, slots).ordered()
+        return SplitRows(tuple(first), None, tuple((name,) for name in first), {}, slots).ordered()
 
-    def puzzles(self, rows: Rows) -> tuple[Puzzle, ...]:
+    def puzzles(self, rows: SplitRows) -> tuple[Puzzle, ...]:
         """Return the puzzles over `rows`, which `scan` gave."""
         row_of = {key: row for row, key in enumerate(rows.keys)}
         columns = [self.table[name].to_pylist() for name in ("cue", "candidates", "associations")]

@@ -26,7 +26,7 @@ VERSION = "3"  #: version of the columns; an index of another version is made ag
 
 
 @dataclass(frozen=True)
-class Rows:
+class SplitRows:
     """Columns of length n, in byte order of the keys. A column is empty if the data set does not have it."""
 
     keys: tuple[str, ...]
@@ -44,11 +44,11 @@ class Rows:
         """Return the position of one image."""
         return {name: int(values[row]) for name, values in self.places.items()}
 
-    def ordered(self) -> Rows:
+    def ordered(self) -> SplitRows:
         """Return the same rows in byte order of their keys."""
         order = sorted(range(len(self)), key=lambda row: self.keys[row].encode())
         rows = np.array(order, dtype=np.int64)
-        return Rows(
+        return SplitRows(
             tuple(self.keys[row] for row in order),
             None if self.labels is None else self.labels[rows],
             tuple(self.captions[row] for row in order) if self.captions else (),
@@ -57,7 +57,7 @@ class Rows:
         )
 
 
-class Source(Protocol):
+class SplitReader(Protocol):
     """The reader of one layout."""
 
     @property
@@ -67,7 +67,7 @@ class Source(Protocol):
     def files(self) -> list[Path]:
         """The files whose names, sizes and times show whether a stored index is still valid."""
 
-    def scan(self) -> Rows:
+    def scan(self) -> SplitRows:
         """Read all rows, in byte order of their keys. Raises UserError for files that cannot be read."""
 
     def data(self, place: Mapping[str, int]) -> bytes:
@@ -77,7 +77,7 @@ class Source(Protocol):
         """Return the lines of a text file that comes with the data set; empty if there is none."""
 
 
-def indexed(source: Source) -> Rows:
+def indexed(source: SplitReader) -> SplitRows:
     """Return the rows of a split: the stored ones, or a scan's if the files (name, size, time) have changed.
 
     A stored index that is damaged is made again. Raises what `source.scan` raises.
@@ -95,7 +95,7 @@ def indexed(source: Source) -> Rows:
     return rows
 
 
-def with_digests(source: Source, rows: Rows, digests: Sequence[str]) -> None:
+def with_digests(source: SplitReader, rows: SplitRows, digests: Sequence[str]) -> None:
     """Store the rows with the sha256 `digests` [n] of their images."""
     _keep(source.found, _mark(source), replace(rows, digests=tuple(digests)))
 
@@ -108,7 +108,7 @@ def homes(found: Found) -> tuple[Path, Path]:
     return data_folder.evaluation() / "index" / name, cache / whose / name
 
 
-def _keep(found: Found, mark: str, rows: Rows) -> None:
+def _keep(found: Found, mark: str, rows: SplitRows) -> None:
     """Store the rows below the data folder, or in the user's cache if the data folder is read-only.
 
     If neither can be written, nothing is stored, and the next process scans again.
@@ -128,7 +128,7 @@ def _note(home: Path) -> Path:
     return home.with_suffix(".mark")
 
 
-def _mark(source: Source) -> str:
+def _mark(source: SplitReader) -> str:
     """Return a text that changes with VERSION, with what is read, and with name, size or time of a file.
 
     Raises UserError if a file cannot be read.
@@ -144,7 +144,7 @@ def _mark(source: Source) -> str:
     return f"{VERSION} {digest.hexdigest()}"
 
 
-def _table(rows: Rows) -> pa.Table:
+def _table(rows: SplitRows) -> pa.Table:
     import pyarrow as pa
 
     columns: dict[str, object] = {"key": rows.keys}
@@ -159,7 +159,7 @@ def _table(rows: Rows) -> pa.Table:
     return pa.table(columns)
 
 
-def _rows(table: pa.Table) -> Rows:
+def _rows(table: pa.Table) -> SplitRows:
     """Return the rows of a stored table."""
     columns: dict[str, Any] = {
         name: table[name].to_numpy().astype(np.int64) if ":" in name or name == "label" else table[name].to_pylist()
@@ -169,7 +169,7 @@ def _rows(table: pa.Table) -> Rows:
     def ints(prefix: str) -> dict[str, Ints]:
         return {name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)}
 
-    return Rows(
+    return SplitRows(
         tuple(columns["key"]),
         columns.get("label"),
         tuple(map(tuple, columns.get("captions", ()))),

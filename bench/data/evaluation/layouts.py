@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import data_folder, reading
-from bench.catalogue.evaluation_sets import FOLDERS, Entry, Split, entries
+from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, Split, entries
 from bench.errors import UserError
 
 MOST = 100_000  #: shards of a split
@@ -17,12 +17,12 @@ MOST = 100_000  #: shards of a split
 class Found:
     """One split of a data set on the disk."""
 
-    entry: Entry
+    entry: EvaluationSet
     split: Split
     path: Path  #: the split's folder of tars, or the Arrow file of the hub's cache
 
 
-def find(entry: Entry, split: Split) -> Found | None:
+def find(entry: EvaluationSet, split: Split) -> Found | None:
     """Find the split: a webdataset folder, or for WinoGAViL the Arrow file that DataComp's script leaves.
 
     Returns None if it is missing. Raises UserError if nshards.txt is not a plausible number.
@@ -36,7 +36,7 @@ def find(entry: Entry, split: Split) -> Found | None:
     return None
 
 
-def require(entry: Entry, split: Split) -> Found:
+def require(entry: EvaluationSet, split: Split) -> Found:
     """Find the split as `find` does. If it is missing, raises a UserError that says how to get it and its size."""
     found = find(entry, split)
     if found is None:
@@ -46,7 +46,7 @@ def require(entry: Entry, split: Split) -> Found:
     return found
 
 
-def missing(entry: Entry, split: Split, purpose: str = "") -> data_folder.Missing:
+def missing(entry: EvaluationSet, split: Split, purpose: str = "") -> data_folder.Missing:
     """Describe a missing split: where it is expected, how to get it, its size. `purpose` says what it is used for."""
     description = f"{entry.title} ({entry.written(split)})" + (f", {purpose}" if purpose else "")
     looked = [_cache(entry)] if entry.hub else webdatasets(entry, split)
@@ -68,7 +68,7 @@ def shards(path: Path) -> list[Path]:
     return sorted(path.glob("*.tar"), key=lambda tar: (len(tar.stem), tar.stem))
 
 
-def webdatasets(entry: Entry, split: Split) -> list[Path]:
+def webdatasets(entry: EvaluationSet, split: Split) -> list[Path]:
     """List the folders of tars in which a split may lie, the most likely one first."""
     stems = dict.fromkeys((entry.webdataset or entry.name, entry.name))
     tails = ("", "_test") if entry.name in entries() else ("",)
@@ -107,11 +107,11 @@ def _lacking(path: Path) -> list[str]:
     return [tar.name for tar in tars if not os.path.isfile(tar)]
 
 
-def _cache(entry: Entry) -> Path:
+def _cache(entry: EvaluationSet) -> Path:
     return data_folder.evaluation() / "hf_cache" / f"nlphuji___{entry.hub}"
 
 
-def _command(entry: Entry, split: Split) -> str:
+def _command(entry: EvaluationSet, split: Split) -> str:
     """Say how a split can be got."""
     if entry.hub:
         script = "download_evalsets.py of github.com/mlfoundations/datacomp"

@@ -19,7 +19,7 @@ from bench.catalogue.evaluation_sets import CLASS
 from bench.data import photo
 from bench.data.evaluation import index, words
 from bench.data.evaluation.hub import HubCache, Puzzle
-from bench.data.evaluation.index import Rows, Source
+from bench.data.evaluation.index import SplitReader, SplitRows
 from bench.data.evaluation.layouts import Found
 from bench.data.evaluation.webdataset import WebDataset
 from bench.data.order import epoch_order
@@ -35,15 +35,15 @@ class EvaluationPairs:
 
     name: str  #: "pets", "pets/train"
     description: str
-    source: Source
-    rows: Rows
+    source: SplitReader
+    rows: SplitRows
     classes: Mapping[str, tuple[str, ...]]
     templates: tuple[str, ...]  #: prompts with "{}" for the class name; () without classes
     size: int  #: width and height in pixels
     resize: Resize
 
     @classmethod
-    def read(cls, source: Source, size: int, resize: Resize) -> EvaluationPairs:
+    def read(cls, source: SplitReader, size: int, resize: Resize) -> EvaluationPairs:
         """Read a split. Raises UserError for broken files, and if class names or prompts do not fit the labels."""
         found, rows = source.found, index.indexed(source)
         entry = found.entry
@@ -124,7 +124,7 @@ class EvaluationPairs:
             raise UserError(f"{where} cannot be read: {error}; get it again") from error
 
 
-def source_of(found: Found) -> Source:
+def source_of(found: Found) -> SplitReader:
     """Return the reader of the layout of `found`."""
     return HubCache(found) if found.entry.hub else WebDataset(found)
 
@@ -133,7 +133,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _words(source: Source, rows: Rows) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _words(source: SplitReader, rows: SplitRows) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return class names and prompts: the folder's own, or clip-benchmark's."""
     entry, path = source.found.entry, source.found.path
     names = tuple(source.lines("classnames.txt")) or words.class_names(entry)

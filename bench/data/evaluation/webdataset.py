@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bench import reading
-from bench.data.evaluation.index import Rows
+from bench.data.evaluation.index import SplitRows
 from bench.data.evaluation.layouts import Found, shards
 from bench.data.shards.scan import IMAGE_BYTES, IMAGES
 from bench.errors import UserError, one_line
@@ -26,7 +26,7 @@ CLASSES = 10**6  #: classes of a data set, and values of a field of its metadata
 
 
 @dataclass
-class _Sample:
+class _TarSample:
     """The members of a tar that have one key."""
 
     key: str
@@ -46,7 +46,7 @@ class WebDataset:
         """The tars, by number."""
         return shards(self.found.path)
 
-    def scan(self) -> Rows:
+    def scan(self) -> SplitRows:
         """Read all samples. Raises UserError for a broken tar or a sample that lacks something."""
         samples = [sample for number in range(len(self.files)) for sample in self._samples(number)]
         for sample in samples:
@@ -57,7 +57,7 @@ class WebDataset:
             keys = [f"{sample.shard:05d}/{sample.key}" for sample in samples]
         classes = bool(self.found.entry.classes)
         columns = np.array([(one.shard, *one.image) for one in samples], np.int64).reshape(-1, len(PLACES)).T
-        return Rows(
+        return SplitRows(
             tuple(keys),
             np.array([self._label(sample) for sample in samples], np.int64) if classes else None,
             () if classes else tuple(map(self._captions, samples)),
@@ -83,7 +83,7 @@ class WebDataset:
             raise UserError(f"{tar}: {fault}; get it again")
         return data
 
-    def _samples(self, number: int) -> Iterator[_Sample]:
+    def _samples(self, number: int) -> Iterator[_TarSample]:
         """Yield the samples of a shard. The members of a sample are expected to follow each other."""
         sample = None
         try:
@@ -97,14 +97,14 @@ class WebDataset:
                     if sample is None or sample.key != key:
                         if sample is not None:
                             yield sample
-                        sample = _Sample(key, number)
+                        sample = _TarSample(key, number)
                     self._take(sample, extension.lower(), member, file)
         except (OSError, Broken, UnicodeError) as error:
             raise UserError(f"{self.files[number]}: cannot be read: {one_line(error)}; get it again") from error
         if sample is not None:
             yield sample
 
-    def _take(self, sample: _Sample, extension: str, member: TarInfo, file: BinaryIO) -> None:
+    def _take(self, sample: _TarSample, extension: str, member: TarInfo, file: BinaryIO) -> None:
         """Note the place of an image, or read a text. Raises UserError if it is too large."""
         most = IMAGE_BYTES if extension in IMAGES else reading.TEXT_BYTES
         if member.size > most:
@@ -115,7 +115,7 @@ class WebDataset:
             file.seek(member.offset_data)
             sample.texts[extension] = file.read(member.size)
 
-    def _label(self, sample: _Sample) -> int:
+    def _label(self, sample: _TarSample) -> int:
         if "cls" not in sample.texts:
             raise self._fault(sample, "no class (cls)")
         text = sample.texts["cls"].strip()
@@ -125,7 +125,7 @@ class WebDataset:
             raise self._fault(sample, f"class {text[:20]!r}; there are at most {CLASSES:,} classes")
         return int(text)
 
-    def _captions(self, sample: _Sample) -> tuple[str, ...]:
+    def _captions(self, sample: _TarSample) -> tuple[str, ...]:
         try:
             text, json = sample.texts.get("txt"), sample.texts.get("json", b"[]")
             if text is not None and b'"captions"' not in json:
@@ -145,7 +145,7 @@ class WebDataset:
             raise self._fault(sample, "no caption (txt, json)")
         return captions
 
-    def _groups(self, samples: list[_Sample]) -> dict[str, np.ndarray]:
+    def _groups(self, samples: list[_TarSample]) -> dict[str, np.ndarray]:
         """Return the integer columns of the metadata by name, int64 [n] each."""
         fields = self.found.entry.fields
         used = [column for column, name in enumerate(fields) if name]
@@ -169,5 +169,5 @@ class WebDataset:
         table = np.array(rows, np.int64).reshape(-1, len(used))
         return {fields[number]: table[:, column] for column, number in enumerate(used)}
 
-    def _fault(self, sample: _Sample, fault: str) -> UserError:
+    def _fault(self, sample: _TarSample, fault: str) -> UserError:
         return UserError(f"{self.files[sample.shard]}: sample {sample.key[:200]!r} has {fault}")

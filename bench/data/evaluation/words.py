@@ -8,13 +8,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.catalogue.evaluation_sets import Entry
+from bench.catalogue.evaluation_sets import EvaluationSet
 from bench.errors import UserError
 
 DEFAULT = "imagenet1k"  #: its prompts are used for data sets without prompts of their own
 
 
-def class_names(entry: Entry) -> tuple[str, ...]:
+def class_names(entry: EvaluationSet) -> tuple[str, ...]:
     """Return the names of all classes of a data set; () if clip-benchmark has none.
 
     Raises UserError if clip-benchmark is not installed.
@@ -22,7 +22,7 @@ def class_names(entry: Entry) -> tuple[str, ...]:
     return tuple(_read("en_classnames.json").get(entry.words or entry.name, ()))
 
 
-def templates(entry: Entry) -> tuple[str, ...]:
+def templates(entry: EvaluationSet) -> tuple[str, ...]:
     """Return the prompts of a data set with "{}" for the class name; those of ImageNet if it has none.
 
     Raises UserError if clip-benchmark is not installed.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.data.features.about import NAME, WHOLE, About, evaluation_folders, refuse_changed
+from bench.data.features.about import NAME, WHOLE, SetDescription, evaluation_folders, refuse_changed
 from bench.data.features.pairs import FeaturePairs, load
 from bench.data.features.texts import TextFeatures
 
-__all__ = ["NAME", "About", "FeaturePairs", "TextFeatures", "load", "verify"]
+__all__ = ["NAME", "FeaturePairs", "SetDescription", "TextFeatures", "load", "verify"]
 
 
 def verify(folder: Path) -> list[str]:

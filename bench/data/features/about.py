@@ -46,7 +46,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class About:
+class SetDescription:
     """A feature set's description."""
 
     version: int
@@ -81,14 +81,14 @@ class About:
         return ((IMAGE,) if self.image else ()) + text + (ROWS, MAPPED) + prompts
 
 
-def read(folder: Path) -> About:
+def read(folder: Path) -> SetDescription:
     """Read features.json; compare with it the sizes of all files, and the sha256 of those that are no arrays.
 
     Raises UserError if it is missing, damaged or of another version, or if a file is missing or was changed.
     """
     path = folder / NAME
     try:
-        about = TypeAdapter(About).validate_json(reading.content(path, ABOUT_BYTES), strict=True)
+        about = TypeAdapter(SetDescription).validate_json(reading.content(path, ABOUT_BYTES), strict=True)
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such file; `bench features extract` and `bench features convert` make feature sets"

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from bench.arrays import Ints, ragged
 from bench.data.features import writing
-from bench.data.features.about import About, Encoder
+from bench.data.features.about import Encoder, SetDescription
 from bench.data.features.stack import Stack
 from bench.data.features.tables import Imported
 from bench.data.features.texts import SHOWN, TextPlan
@@ -26,7 +26,7 @@ BLOCK = 1 << 12  #: rows that are compared at a time
 Dtype = Literal["float16", "float32"]
 
 
-def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, command: str = "") -> About:
+def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, command: str = "") -> SetDescription:
     """Write imported rows as the feature set `out`, in byte order of their keys.
 
     dtype: of the stored arrays; by default theirs, and float32 for 64 bits. Raises UserError if counts do not fit, keys

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bench.arrays import Ints
-from bench.data.features.texts import Hashes
+from bench.data.features.texts import TextHashes
 from bench.data.strings import TEXT_LISTS, Strings
 
 LABEL = "label."  #: before a label's name in the name of its column
@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 
 
 def table(
-    keys: Strings, captions: Any, text_rows: Ints | None, digests: Hashes | None, labels: Mapping[str, Ints]
+    keys: Strings, captions: Any, text_rows: Ints | None, digests: TextHashes | None, labels: Mapping[str, Ints]
 ) -> Any:
     """Return the pyarrow Table of N rows.
 

@@ -23,7 +23,7 @@ KEYS = ("key", "image_path")  #: img2dataset's key; of a webdataset, clip-retrie
 
 
 @dataclass(frozen=True)
-class Request:
+class ImportRequest:
     """What to import."""
 
     source: Path  #: a Parquet file, or a folder of clip-retrieval
@@ -44,7 +44,7 @@ class Imported:
     text: Stack | None = None  #: a row [width] for each caption
 
 
-def read(request: Request) -> Imported:
+def read(request: ImportRequest) -> Imported:
     """Read keys, captions and features. Raises UserError if a file or a column is missing, damaged or does not fit."""
     if request.source.is_dir():
         return _clip_retrieval(request)
@@ -57,7 +57,7 @@ def read(request: Request) -> Imported:
     return Imported(f"{request.source.name}, a table", keys, captions, image, text)
 
 
-def _clip_retrieval(request: Request) -> Imported:
+def _clip_retrieval(request: ImportRequest) -> Imported:
     """Read all parts in the order of their numbers."""
     folder = request.source
     metadata = _numbered(folder, "metadata", "parquet")

@@ -17,11 +17,11 @@ from bench.arrays import Ints
 from bench.data.strings import Strings
 from bench.errors import UserError
 
-Hashes = npt.NDArray[np.uint64]
+TextHashes = npt.NDArray[np.uint64]
 SHOWN = 80  #: letters of a text that a message quotes
 
 
-def text_hashes(texts: Iterable[str]) -> Hashes:
+def text_hashes(texts: Iterable[str]) -> TextHashes:
     """Return uint64 [n]: the 64-bit BLAKE2b hash of each text's UTF-8 bytes."""
     joined = b"".join(hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
     return np.frombuffer(joined, "<u8").astype(np.uint64, copy=False)
@@ -32,7 +32,7 @@ def row_digest(prefix: bytes, row: npt.NDArray[Any]) -> int:
     return int.from_bytes(hashlib.blake2b(prefix + row.tobytes(), digest_size=8).digest(), "little")
 
 
-def row_digests(prefixes: Iterable[bytes], block: npt.NDArray[Any]) -> Hashes:
+def row_digests(prefixes: Iterable[bytes], block: npt.NDArray[Any]) -> TextHashes:
     """Return uint64 [b]: `row_digest` of each row of `block` [b, ...]."""
     values = (row_digest(prefix, row) for prefix, row in zip(prefixes, block, strict=True))
     return np.fromiter(values, np.uint64, len(block))
@@ -47,7 +47,7 @@ def prefixes(hashes: Iterable[np.uint64]) -> list[bytes]:
 class TextPlan:
     """Which texts get a feature row: in the order of their first appearance, prompts after captions."""
 
-    hashes: Hashes  #: [M], of each text row's string
+    hashes: TextHashes  #: [M], of each text row's string
     first: Ints  #: [M], where the string first stands among the T captions and prompts
     rows: Ints  #: [T], the text row of each caption and prompt
     strings: Any  #: pyarrow Array of the T captions and prompts
@@ -82,7 +82,7 @@ class TextPlan:
         texts: list[str] = self.strings.take(pa.array(self.first[start:stop])).to_pylist()
         return texts
 
-    def index(self, digests: Hashes) -> Hashes:
+    def index(self, digests: TextHashes) -> TextHashes:
         """Return the content of text_index.npy, uint64 [3, M] by rising hash: hash, text row, digest of the row.
 
         digests: [M] by text row.
@@ -97,7 +97,7 @@ class TextFeatures:
 
     path: Path  #: of text.npy, for messages
     array: npt.NDArray[Any]  #: [M, Q], mapped from the disk
-    index: Hashes  #: [3, M], mapped from the disk; see `TextPlan.index`
+    index: TextHashes  #: [3, M], mapped from the disk; see `TextPlan.index`
 
     def __len__(self) -> int:
         return len(self.array)

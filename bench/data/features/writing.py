@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from bench.arrays import Ints
 from bench.data.features import about as description
-from bench.data.features.about import IMAGE, INDEX, MAPPED, PROMPTS, ROWS, TEXT, VERSION, About, Encoder, File
+from bench.data.features.about import IMAGE, INDEX, MAPPED, PROMPTS, ROWS, TEXT, VERSION, Encoder, File, SetDescription
 from bench.data.features.rows import rows_hash, table
-from bench.data.features.texts import Hashes, TextPlan, prefixes, row_digests
+from bench.data.features.texts import TextHashes, TextPlan, prefixes, row_digests
 from bench.data.strings import TEXT_LISTS, Strings
 from bench.errors import UserError, one_line
 from bench.hashing import file_hash
@@ -55,7 +55,7 @@ class Content:
     command: str = "bench.data.features.write"  #: what makes the set
 
 
-def write(out: Path, content: Content) -> About:
+def write(out: Path, content: Content) -> SetDescription:
     """Write a feature set to the folder `out`, which appears when it is complete.
 
     Raises UserError if `out` already exists, keys repeat or are out of order, a row has no caption, a label lies
@@ -102,7 +102,7 @@ def _check(content: Content) -> None:
             raise UserError(f"{content.name}: labels {label!r}: should be {len(keys):,} indices of classes")
 
 
-def _write(folder: Path, content: Content) -> About:
+def _write(folder: Path, content: Content) -> SetDescription:
     """Write all files to `folder`."""
     keys, plan, text = content.keys, content.plan if content.text else None, content.text
     digests = text_digests = None
@@ -118,7 +118,7 @@ def _write(folder: Path, content: Content) -> About:
     total = len(content.captions.flatten())
     rows = table(keys, content.captions, plan.rows[:total] if plan else None, digests, content.labels)
     _write_tables(folder, rows, content.prompts)
-    about = About(
+    about = SetDescription(
         version=VERSION,
         name=content.name,
         description=content.description,
@@ -152,7 +152,7 @@ def _write_tables(folder: Path, rows: Any, prompts: Sequence[str]) -> None:
 
 def _write_array(
     path: Path, source: Array, shape: tuple[int, ...], prefixes_of: Callable[[int, int], list[bytes]]
-) -> Hashes:
+) -> TextHashes:
     """Write an array by blocks of rows; return the digest of each row. Raises UserError for a wrong block."""
     dtype = np.dtype(source.encoder.dtype).newbyteorder("<")
     step = max(1, STEP_BYTES // max(1, dtype.itemsize * int(np.prod(shape[1:]))))

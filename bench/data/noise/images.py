@@ -15,7 +15,7 @@ from bench.data.text_sets import TextSets, caption_lists
 
 
 @runtime_checkable
-class Grouped(Protocol):
+class GroupedPairs(Protocol):
     """Pairs that may have several rows an image."""
 
     @property
@@ -24,7 +24,7 @@ class Grouped(Protocol):
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageRows:
     """The rows of each image."""
 
     keys: Strings  #: [g], in the order of their first rows
@@ -33,9 +33,9 @@ class Images:
     by_caption: bool  #: whether the pairs have a row for each caption
 
     @classmethod
-    def of(cls, pairs: Pairs) -> Images:
+    def of(cls, pairs: Pairs) -> ImageRows:
         """The images of pairs."""
-        own = pairs.image_keys if isinstance(pairs, Grouped) else None
+        own = pairs.image_keys if isinstance(pairs, GroupedPairs) else None
         if own is None:
             rows = np.arange(len(pairs), dtype=np.int64)
             return cls(Strings.of(pairs.keys), rows, np.arange(len(pairs) + 1), False)

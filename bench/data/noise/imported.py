@@ -10,7 +10,7 @@ import numpy as np
 from bench import reading
 from bench.arrays import Ints
 from bench.catalogue.index_files import IndexFile, recognised
-from bench.data.noise.images import Images
+from bench.data.noise.images import ImageRows
 from bench.data.noise.manifest import Noise, NoiseManifest
 from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
@@ -33,7 +33,7 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     the manifest hold the unit, the file's sha256 and the published file that it is. Raises UserError if the file does
     not fit the pairs, or its rate is not `rate`.
     """
-    n, shape, images = len(pairs), index_shape(path), Images.of(pairs)
+    n, shape, images = len(pairs), index_shape(path), ImageRows.of(pairs)
     by_image = shape == (len(images),) != (n,)
     file = recognised(sha256 := file_hash(path))
     if (shape != (n,) and not by_image) or not n:
@@ -59,7 +59,7 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     return NoiseManifest.of(pairs, IMPORTED, rate, -1, rows, donors, lost, notes=notes)
 
 
-def _wanted(pairs: Pairs, images: Images, file: IndexFile | None) -> str:
+def _wanted(pairs: Pairs, images: ImageRows, file: IndexFile | None) -> str:
     counts = f"{len(pairs)} captions of {len(images)} images in {pairs.name}"
     if file is not None:
         counts = counts if images.by_caption else f"{len(pairs)} pairs in {pairs.name}"

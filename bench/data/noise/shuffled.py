@@ -9,7 +9,7 @@ import numpy as np
 
 from bench import counter
 from bench.arrays import Ints
-from bench.data.noise.images import Images
+from bench.data.noise.images import ImageRows
 from bench.data.noise.manifest import Noise, NoiseManifest, check_rate, first_rows
 from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
@@ -73,7 +73,7 @@ def shuffled_images(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     this sort. Raises UserError as `shuffled_captions` does.
     """
     check_rate(rate)
-    images = Images.of(pairs)
+    images = ImageRows.of(pairs)
     order = counter.hash_order(images.keys, str(seed).encode())[: round(rate * len(images))]
     kinds = images.text_sets(pairs, order).kinds(order).tolist()
     ordered = cycle(order.tolist(), kinds, f"{pairs.name} at rate {rate:g}", "images")

@@ -71,7 +71,7 @@ def _drawn(purpose: str, side: int, seed: int) -> Floats:
     return np.array([[[draw(y, x, c) for c in range(3)] for x in places] for y in places])
 
 
-class Change(Protocol):
+class ImageChange(Protocol):
     """What is done to images; its repr names it."""
 
     def apply(self, image: npt.NDArray[Any], key: str) -> npt.NDArray[Any]:
@@ -87,7 +87,7 @@ class TriggeredPairs(DerivedPairs):
     """
 
     rows: Ints  #: rising
-    trigger: Change
+    trigger: ImageChange
 
     def images(self, rows: npt.NDArray[np.integer]) -> npt.NDArray[Any]:
         images = self.whole.images(rows).copy()

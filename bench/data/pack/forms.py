@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import reading
-from bench.data.pack.writing import Options, Sample, key_of
+from bench.data.pack.writing import ListedSample, PackOptions, key_of
 from bench.data.shards.scan import IMAGES
 from bench.errors import UserError, nearest, one_line
 
@@ -27,7 +27,7 @@ TEXTS = ("caption", "captions", "text", "texts", "title")  #: columns of Parquet
 ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, csv.Error)
 
 
-def samples(path: Path, options: Options) -> list[Sample]:
+def samples(path: Path, options: PackOptions) -> list[ListedSample]:
     """Return all samples of an input, in its order. Raises UserError if it cannot be read or has none."""
     if not path.exists():
         raise UserError(f"{path}: no such file or folder")
@@ -57,7 +57,7 @@ def _refuse_endless(path: Path) -> None:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes; cut it into several", str(path))
 
 
-def _table(path: Path, options: Options) -> Iterator[Sample]:
+def _table(path: Path, options: PackOptions) -> Iterator[ListedSample]:
     """Read a path and a caption in each line, by tabs or commas. Lines of the same image are captions of one pair."""
     image, caption = options.image_column or "filepath", options.caption_column or "title"
     base = Path(options.images or path.parent)
@@ -73,10 +73,10 @@ def _table(path: Path, options: Options) -> Iterator[Sample]:
             key = row[options.key_column] or "" if options.key_column else ""
             grouped.setdefault((key.replace(".", "_"), row[image] or ""), []).append(row[caption] or "")
     for (key, name), captions in grouped.items():
-        yield Sample(key, tuple(captions), str(base / name))
+        yield ListedSample(key, tuple(captions), str(base / name))
 
 
-def _json(path: Path, options: Options) -> Iterator[Sample]:
+def _json(path: Path, options: PackOptions) -> Iterator[ListedSample]:
     """Read COCO's captions (images, annotations), or Karpathy's (images with sentences, of the chosen splits)."""
     with path.open(encoding="utf-8") as file:
         content = json.load(file)
@@ -87,7 +87,7 @@ def _json(path: Path, options: Options) -> Iterator[Sample]:
             captions[annotation["image_id"]].append(str(annotation["caption"]))
         for image in images:
             name = str(image["file_name"])
-            yield Sample(key_of(name), tuple(captions[image["id"]]), str(base / name))
+            yield ListedSample(key_of(name), tuple(captions[image["id"]]), str(base / name))
         return
     known = {str(image["split"]) for image in images}
     for split in options.splits:
@@ -96,10 +96,10 @@ def _json(path: Path, options: Options) -> Iterator[Sample]:
     for image in images:
         if not options.splits or image["split"] in options.splits:
             name = "/".join(filter(None, (image.get("filepath", ""), image["filename"])))
-            yield Sample(key_of(name), tuple(str(one["raw"]) for one in image["sentences"]), str(base / name))
+            yield ListedSample(key_of(name), tuple(str(one["raw"]) for one in image["sentences"]), str(base / name))
 
 
-def _parquet(path: Path, options: Options) -> Iterator[Sample]:
+def _parquet(path: Path, options: PackOptions) -> Iterator[ListedSample]:
     """Read a column of images {bytes, path} and one of texts or lists of texts, as Hugging Face datasets write them."""
     for file in sorted(path.rglob("*.parquet")) if path.is_dir() else [path]:
         with pq.ParquetFile(file) as table:
@@ -116,7 +116,7 @@ def _parquet(path: Path, options: Options) -> Iterator[Sample]:
             for batch in table.iter_batches(columns=wanted):
                 for entry in batch.to_pylist():
                     key = str(entry[options.key_column]).replace(".", "_") if options.key_column else ""
-                    yield Sample(key, _captions(entry[text]), str(file), row, image)
+                    yield ListedSample(key, _captions(entry[text]), str(file), row, image)
                     row += 1
 
 
@@ -125,7 +125,7 @@ def _captions(value: Any) -> tuple[str, ...]:
     return tuple("" if text is None else str(text) for text in texts)
 
 
-def _folder(path: Path, _: Options) -> Iterator[Sample]:
+def _folder(path: Path, _: PackOptions) -> Iterator[ListedSample]:
     """Read images, at any depth, in the order of their names, each with a .txt of the same name: one caption a line.
 
     An image has no captions without a .txt, or with a pipe or megabytes there.
@@ -138,7 +138,7 @@ def _folder(path: Path, _: Options) -> Iterator[Sample]:
             except (FileNotFoundError, reading.Unfit):
                 text = b""
             lines = text.decode("utf-8-sig", "replace").splitlines()
-            yield Sample(key_of(str(image.relative_to(path))), tuple(filter(str.strip, lines)), str(image))
+            yield ListedSample(key_of(str(image.relative_to(path))), tuple(filter(str.strip, lines)), str(image))
 
 
 def _need(where: str, column: str, columns: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import hashing, reading
 from bench.console.text import csv_text, echo
 from bench.data.pack.forms import samples
-from bench.data.pack.writing import Fault, Job, Options, Sample, make_shard, read_note
+from bench.data.pack.writing import ListedSample, OmittedSample, PackJob, PackOptions, make_shard, read_note
 from bench.data.shards.indexing import in_processes
 from bench.errors import UserError, one_line
 from bench.machine.capacity import cores
@@ -23,7 +23,7 @@ NOTES, FAULTS = ".pack", "faults.csv"
 def pack(
     source: Path,
     out: Path,
-    options: Options,
+    options: PackOptions,
     per_shard: int = PER_SHARD,
     workers: int | None = None,
 ) -> list[str]:
@@ -55,23 +55,27 @@ def pack(
     return [f"{out}: {packed:,} pairs in {len(jobs)} shards; {left}"]
 
 
-def _keyed(listed: Sequence[Sample]) -> tuple[list[Sample], list[Fault]]:
+def _keyed(listed: Sequence[ListedSample]) -> tuple[list[ListedSample], list[OmittedSample]]:
     """Give samples without a key their number; return those whose key is new, and a fault for each other."""
-    unique: dict[str, Sample] = {}
+    unique: dict[str, ListedSample] = {}
     faults = []
     for number, sample in enumerate(listed):
         key = sample.key or f"{number:09d}"
         parts = key.split("/")
         if not all(parts) or "\0" in key or not key.isprintable():
-            faults.append(Fault(ascii(key), sample.path, "unsafe name", "a key has printable parts between slashes"))
+            faults.append(
+                OmittedSample(ascii(key), sample.path, "unsafe name", "a key has printable parts between slashes")
+            )
         elif key in unique:
-            faults.append(Fault(key, sample.path, "duplicate key", f"{unique[key].path} has it; the first one stands"))
+            faults.append(
+                OmittedSample(key, sample.path, "duplicate key", f"{unique[key].path} has it; the first one stands")
+            )
         else:
             unique[key] = replace(sample, key=key)
     return list(unique.values()), faults
 
 
-def _jobs(listed: Sequence[Sample], out: Path, per_shard: int) -> list[Job]:
+def _jobs(listed: Sequence[ListedSample], out: Path, per_shard: int) -> list[PackJob]:
     """Return the jobs of all shards. Raises UserError if the folder holds shards of another input."""
     stamp = {"samples": hashing.digest([list(astuple(sample)) for sample in listed]), "per_shard": per_shard}
     mark = out / NOTES / "input.json"
@@ -84,5 +88,6 @@ def _jobs(listed: Sequence[Sample], out: Path, per_shard: int) -> list[Job]:
     files.write_json(mark, stamp)
     parts = (tuple(listed[start : start + per_shard]) for start in range(0, len(listed), per_shard))
     return [
-        Job(part, out / f"{number:05d}.tar", out / NOTES / f"{number:05d}.json") for number, part in enumerate(parts)
+        PackJob(part, out / f"{number:05d}.tar", out / NOTES / f"{number:05d}.json")
+        for number, part in enumerate(parts)
     ]

@@ -22,7 +22,7 @@ SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
 
 
 @dataclass(frozen=True)
-class Sample:
+class ListedSample:
     """One pair as the input lists it. Nothing of its image is read yet."""
 
     key: str  #: without a dot or a leading slash; "" = its number
@@ -33,7 +33,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Options:
+class PackOptions:
     """How an input is read. A form ignores what it has no use for."""
 
     images: str | None = None  #: folder that paths of images are relative to; default: the input's own
@@ -54,7 +54,7 @@ def key_of(path: str) -> str:
 
 
 @dataclass(frozen=True)
-class Fault:
+class OmittedSample:
     """A sample that is left out, and why."""
 
     key: str
@@ -64,19 +64,19 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Job:
+class PackJob:
     """One shard to write."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[ListedSample, ...]
     tar: Path
     note: Path  #: what is written when the shard is whole: its bytes, its samples and its faults
 
 
-def make_shard(job: Job) -> int:
+def make_shard(job: PackJob) -> int:
     """Write a shard and then its note, each completely or not at all; return the number of its samples."""
     import webdataset
 
-    faults: list[Fault] = []
+    faults: list[OmittedSample] = []
     count = 0
 
     def write(path: Path) -> None:
@@ -97,17 +97,17 @@ def make_shard(job: Job) -> int:
     return count
 
 
-def read_note(job: Job) -> tuple[int, list[Fault]] | None:
+def read_note(job: PackJob) -> tuple[int, list[OmittedSample]] | None:
     """Return the number of samples and the faults of a shard; None if it is not whole."""
     try:
         note = reading.parsed(reading.content(job.note, reading.JSON_BYTES))
         whole = job.tar.stat().st_size == note["bytes"]
-        return (note["samples"], [Fault(**one) for one in note["faults"]]) if whole else None
+        return (note["samples"], [OmittedSample(**one) for one in note["faults"]]) if whole else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _members(samples: Sequence[Sample], faults: list[Fault]) -> Iterator[dict[str, Any]]:
+def _members(samples: Sequence[ListedSample], faults: list[OmittedSample]) -> Iterator[dict[str, Any]]:
     """Yield what webdataset writes for each good sample; add the others to `faults`."""
     tables = _Tables()
     for sample in samples:
@@ -121,9 +121,9 @@ def _members(samples: Sequence[Sample], faults: list[Fault]) -> Iterator[dict[st
             if len(captions) > 1:  # the index reads this list before the .txt
                 member["json"] = json.dumps({"captions": captions}, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            faults.append(Fault(ascii(sample.key), sample.path, "caption is not UTF-8", str(error)))
+            faults.append(OmittedSample(ascii(sample.key), sample.path, "caption is not UTF-8", str(error)))
         except Unusable as left:
-            faults.append(Fault(sample.key, sample.path, *left.args))
+            faults.append(OmittedSample(sample.key, sample.path, *left.args))
         else:
             yield member
 
@@ -159,7 +159,7 @@ class _Tables:
         self._rows: Any = None
         self._first = 0
 
-    def image(self, sample: Sample) -> bytes:
+    def image(self, sample: ListedSample) -> bytes:
         """Return the bytes of a sample's image. Raises Unusable if it has none."""
         with pq.ParquetFile(sample.path) as table:
             first, group = 0, 0

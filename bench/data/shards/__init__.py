@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench import data_folder
 from bench.catalogue import training_sets
-from bench.data.shards.index import NAME, About, Index, read_about
+from bench.data.shards.index import NAME, Index, IndexMetadata, read_about
 from bench.data.shards.pairs import ShardPairs
 from bench.data.shards.sources import braces, expand
 from bench.data_folder import Missing
@@ -106,7 +106,7 @@ def _there(settings: DataSettings) -> dict[str, str]:
     return {path.name: str(path) for path in sorted((data_folder.root() / settings.name).glob("*.tar"))}
 
 
-def _paths(settings: DataSettings, path: Path, about: About, there: dict[str, str]) -> list[str]:
+def _paths(settings: DataSettings, path: Path, about: IndexMetadata, there: dict[str, str]) -> list[str]:
     """Return the paths of the index's shards: those that the suite gives for their names, else those in the index.
 
     Raises UserError if the suite names shards, but not all that are indexed.
@@ -120,7 +120,7 @@ def _paths(settings: DataSettings, path: Path, about: About, there: dict[str, st
     return [there[entry.name] for entry in about.shards]
 
 
-def _stale(settings: DataSettings, path: Path, about: About, fault: str, shards: list[str]) -> Missing:
+def _stale(settings: DataSettings, path: Path, about: IndexMetadata, fault: str, shards: list[str]) -> Missing:
     """Describe an index that does not fit `shards`; "{}" in `fault` stands for their number."""
     some = f"{', '.join(shards[:EXAMPLES])}{', ...' if len(shards) > EXAMPLES else ''}"
     what = f"{settings.name}, {fault.format(len(shards))} ({some})"

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 
 from bench.arrays import Ints
 from bench.console.text import csv_text
-from bench.data.shards.index import INDEX_SCHEMA, VERSION, About, Entry, content_hash, fixed, ids_hash
-from bench.data.shards.part import Job, read_part
-from bench.data.shards.scan import Fault
+from bench.data.shards.index import INDEX_SCHEMA, VERSION, IndexedShard, IndexMetadata, content_hash, fixed, ids_hash
+from bench.data.shards.part import ScanJob, read_part
+from bench.data.shards.scan import ScanFault
 from bench.data.strings import Strings
 from bench.errors import UserError, one_line
 from bench.store import files
@@ -33,7 +33,7 @@ class Report:
     """The result of indexing."""
 
     out: Path
-    about: About
+    about: IndexMetadata
     faults: Path  #: the CSV that lists the faults
     seconds: float  #: time that it took
 
@@ -50,7 +50,7 @@ class Report:
         ]
 
 
-def write(jobs: Sequence[Job], out: Path, limit: float, each_caption: bool, began: float) -> Report:
+def write(jobs: Sequence[ScanJob], out: Path, limit: float, each_caption: bool, began: float) -> Report:
     """Write the index `out` and the list of faults beside it, from the complete parts of all `jobs`.
 
     began: when the work began, by `time.monotonic`. Raises UserError, without an index, if more than the share `limit`
@@ -68,26 +68,26 @@ def write(jobs: Sequence[Job], out: Path, limit: float, each_caption: bool, bega
     rows = np.bincount(shard[order], minlength=len(jobs))
     faults = _weighed(faults, jobs, rows)
     faults_file = out.with_name(f"{out.name.removesuffix('.parquet')}.faults.csv")
-    heads = tuple(field.name for field in fields(Fault))
+    heads = tuple(field.name for field in fields(ScanFault))
     files.write_bytes(faults_file, csv_text([heads, *map(astuple, faults)]).encode(), durable=False)
     counts = _counted(faults)
     _check(out, len(order), faults, counts, limit, faults_file)
-    about = About(
+    about = IndexMetadata(
         VERSION,
         len(order),
         content_hash(fixed(table["hash"])[order], shard[order].astype(np.int64)),
         ids_hash(Strings(keys).take(order)),
         each_caption,
         counts,
-        tuple(Entry(job.shard.name, _relative(job, out), sizes[i], int(rows[i])) for i, job in enumerate(jobs)),
+        tuple(IndexedShard(job.shard.name, _relative(job, out), sizes[i], int(rows[i])) for i, job in enumerate(jobs)),
     )
     _write(table, order, about, out)
     return Report(out, about, faults_file, time.monotonic() - began)
 
 
-def _joined(jobs: Sequence[Job]) -> tuple[Any, list[Fault], list[int]]:
+def _joined(jobs: Sequence[ScanJob]) -> tuple[Any, list[ScanFault], list[int]]:
     """Return the rows of all parts in a table, with the number of their shard, all faults, and the shards' bytes."""
-    tables, faults, sizes = [], list[Fault](), list[int]()
+    tables, faults, sizes = [], list[ScanFault](), list[int]()
     for number, job in enumerate(jobs):
         part, own, size = read_part(job.part)
         tables.append(part.append_column("shard", pa.array(np.full(len(part), number, np.int32))))
@@ -96,14 +96,16 @@ def _joined(jobs: Sequence[Job]) -> tuple[Any, list[Fault], list[int]]:
     return pa.concat_tables(tables).combine_chunks(), faults, sizes
 
 
-def _repeated(table: Any, places: Ints, jobs: Sequence[Job]) -> list[Fault]:
+def _repeated(table: Any, places: Ints, jobs: Sequence[ScanJob]) -> list[ScanFault]:
     """Return a fault for each of the rows `places` [m] of the table, whose keys occur in an earlier shard."""
     rows = table.select(["key", "offset", "shard"]).take(pa.array(places)).to_pylist()
     detail = "another shard has this key; its sample stands"
-    return [Fault(jobs[row["shard"]].shard.name, row["key"], row["offset"], "duplicate key", detail) for row in rows]
+    return [
+        ScanFault(jobs[row["shard"]].shard.name, row["key"], row["offset"], "duplicate key", detail) for row in rows
+    ]
 
 
-def _weighed(faults: Sequence[Fault], jobs: Sequence[Job], rows: Ints) -> list[Fault]:
+def _weighed(faults: Sequence[ScanFault], jobs: Sequence[ScanJob], rows: Ints) -> list[ScanFault]:
     """Estimate how many samples each broken tar lost: the mean of the whole shards minus its own.
 
     rows: int64 [shards], the rows of each job's shard.
@@ -118,7 +120,7 @@ def _weighed(faults: Sequence[Fault], jobs: Sequence[Job], rows: Ints) -> list[F
     ]
 
 
-def _counted(faults: Sequence[Fault]) -> dict[str, int]:
+def _counted(faults: Sequence[ScanFault]) -> dict[str, int]:
     """Map each reason to its number of samples, the most frequent first."""
     counts: Counter[str] = Counter()
     for fault in faults:
@@ -126,7 +128,9 @@ def _counted(faults: Sequence[Fault]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _check(out: Path, rows: int, faults: Sequence[Fault], counts: dict[str, int], limit: float, listed: Path) -> None:
+def _check(
+    out: Path, rows: int, faults: Sequence[ScanFault], counts: dict[str, int], limit: float, listed: Path
+) -> None:
     """Raise a UserError with examples if there is no row, or more than the share `limit` of samples is lost."""
     lost = sum(counts.values())
     if rows and lost <= limit * (rows + lost):
@@ -141,13 +145,13 @@ def _check(out: Path, rows: int, faults: Sequence[Fault], counts: dict[str, int]
     raise UserError(*lines)
 
 
-def _relative(job: Job, out: Path) -> str:
+def _relative(job: ScanJob, out: Path) -> str:
     """Return a shard's path as the index stores it: relative if it lies below the index's folder."""
     path, folder = Path(job.shard.path), out.parent.absolute()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
-def _write(table: Any, order: Ints, about: About, out: Path) -> None:
+def _write(table: Any, order: Ints, about: IndexMetadata, out: Path) -> None:
     ordered = table.take(pa.array(order)).append_column("row", pa.array(np.arange(len(order))))
     ordered = ordered.select(INDEX_SCHEMA.names).replace_schema_metadata({"index": json.dumps(asdict(about))})
     form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "row_group_size": GROUP}

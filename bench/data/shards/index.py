@@ -32,11 +32,11 @@ FIELDS: dict[str, Any] = {
 SCHEMA = pa.schema(FIELDS)
 INDEX_SCHEMA = pa.schema([("row", pa.int64()), *FIELDS.items(), ("shard", pa.int32())])
 
-Hashes = npt.NDArray[np.uint8]
+RowHashes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexedShard:
     """A shard at the time of indexing."""
 
     name: str
@@ -46,7 +46,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class About:
+class IndexMetadata:
     """An index's metadata, which is stored as JSON in that of the Parquet schema."""
 
     version: int
@@ -55,7 +55,7 @@ class About:
     ids: str  #: sha256 of the keys in order, a newline after each
     each_caption: bool  #: whether there is a row for each caption, instead of for each image
     faults: Mapping[str, int]  #: reason -> number of samples left out
-    shards: tuple[Entry, ...]
+    shards: tuple[IndexedShard, ...]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Index:
     """An index in memory. Columns have one entry for each of the n rows."""
 
     path: Path
-    about: About
+    about: IndexMetadata
     table: Any  #: pyarrow Table
 
     @classmethod
@@ -93,17 +93,17 @@ class Index:
         values: Ints = self.table[column].to_numpy().astype(np.int64, copy=False)
         return values
 
-    def hashes(self, column: str) -> Hashes:
+    def hashes(self, column: str) -> RowHashes:
         """Return the column "digest" or "hash" as uint8 [n, 16]."""
         return fixed(self.table[column])
 
 
-def read_about(path: Path) -> About:
+def read_about(path: Path) -> IndexMetadata:
     """Read the metadata alone. Raises UserError if the file is missing, not an index, or of another version."""
     try:
         with reading.opened(path) as file:
             metadata = pq.read_schema(file).metadata or {}
-        about = TypeAdapter(About).validate_json(metadata[b"index"], strict=True)
+        about = TypeAdapter(IndexMetadata).validate_json(metadata[b"index"], strict=True)
     except (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException) as error:
         fault = f"not an index of shards ({one_line(error, 200)})"
         raise UserError(f"{path}: {fault}; `bench data index` writes them") from error
@@ -112,10 +112,10 @@ def read_about(path: Path) -> About:
     return about
 
 
-def fixed(column: Any) -> Hashes:
+def fixed(column: Any) -> RowHashes:
     """Return a pyarrow ChunkedArray of n values of 16 bytes, without nulls, as uint8 [n, 16]."""
     parts = [np.frombuffer(c.buffers()[1], np.uint8, 16 * len(c), 16 * c.offset) for c in column.chunks if len(c)]
-    joined: Hashes = np.concatenate(parts) if parts else np.empty(0, np.uint8)
+    joined: RowHashes = np.concatenate(parts) if parts else np.empty(0, np.uint8)
     return joined.reshape(-1, 16)
 
 
@@ -127,7 +127,7 @@ def groups(shard: Ints) -> Ints:
     return rank[inverse]
 
 
-def content_hash(hashes: Hashes, shard: Ints) -> str:
+def content_hash(hashes: RowHashes, shard: Ints) -> str:
     """Return a sha256 over keys, captions, image files, and which rows share a shard.
 
     Shards are included because the sample order depends on them; their names, sizes and bytes are not.

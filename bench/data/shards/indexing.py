@@ -20,7 +20,7 @@ from bench.console.text import echo
 from bench.data.shards import assemble
 from bench.data.shards.assemble import Report
 from bench.data.shards.index import NAME
-from bench.data.shards.part import Job, is_whole, job_of, make_part
+from bench.data.shards.part import ScanJob, is_whole, job_of, make_part
 from bench.data.shards.sources import Shard
 from bench.errors import UserError, one_line
 from bench.machine.capacity import cores
@@ -61,7 +61,7 @@ def build(
     return report
 
 
-def _scanned(shards: Sequence[Shard], work: Path, each_caption: bool, workers: int, progress: bool) -> list[Job]:
+def _scanned(shards: Sequence[Shard], work: Path, each_caption: bool, workers: int, progress: bool) -> list[ScanJob]:
     """Scan all shards and return their jobs; the parts lie in `work`.
 
     If a shard fails, raises a UserError that says how many scanned parts are kept.
@@ -79,7 +79,7 @@ def _scanned(shards: Sequence[Shard], work: Path, each_caption: bool, workers: i
     return jobs
 
 
-def _scan(jobs: Sequence[Job], total: int, workers: int, progress: bool) -> None:
+def _scan(jobs: Sequence[ScanJob], total: int, workers: int, progress: bool) -> None:
     """Scan the shards of which no part is kept; if `progress`, print a line on stderr every few seconds."""
     before, rows, began = total - len(jobs), 0, time.monotonic()
     if before and progress:

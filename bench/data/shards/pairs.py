@@ -18,7 +18,7 @@ from bench import counter, reading
 from bench.arrays import Ints, Pixels
 from bench.data import photo
 from bench.data.order import block_order
-from bench.data.shards.index import Entry, Index, content_hash, groups
+from bench.data.shards.index import Index, IndexedShard, content_hash, groups
 from bench.data.shards.scan import digest, row_hash
 from bench.data.strings import Strings
 from bench.errors import UserError
@@ -164,7 +164,7 @@ class ShardPairs:
 class _Open:
     """An open shard. Reads pass their offset (pread), so that forked processes and threads can share it."""
 
-    def __init__(self, path: str, entry: Entry) -> None:
+    def __init__(self, path: str, entry: IndexedShard) -> None:
         try:
             with reading.opened(path) as file:
                 self.descriptor = os.dup(file.fileno())

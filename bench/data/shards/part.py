@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from bench import reading
 from bench.data.shards.index import SCHEMA, VERSION
-from bench.data.shards.scan import RULES, Fault, Row, row_hash, scan
+from bench.data.shards.scan import RULES, ScanFault, ScannedRow, row_hash, scan
 from bench.data.shards.sources import Shard
 from bench.errors import UserError
 from bench.store import files
@@ -23,7 +23,7 @@ BUFFER = 1 << 20  #: bytes read at a time in a scan
 
 
 @dataclass(frozen=True)
-class Job:
+class ScanJob:
     """One shard to scan."""
 
     shard: Shard
@@ -31,7 +31,7 @@ class Job:
     each_caption: bool  #: whether to make a row for each caption, instead of for each image
 
 
-def job_of(place: int, shard: Shard, work: Path, each_caption: bool) -> Job:
+def job_of(place: int, shard: Shard, work: Path, each_caption: bool) -> ScanJob:
     """Return the job of the shard at `place` in the list; parts go to `work`. Raises UserError if it is missing."""
     try:
         status = os.stat(shard.path)
@@ -39,10 +39,10 @@ def job_of(place: int, shard: Shard, work: Path, each_caption: bool) -> Job:
         raise UserError(f"shards: {shard.path}: cannot be read: {error.strerror}") from error
     stamp = repr((VERSION, RULES, shard, status.st_size, status.st_mtime_ns, each_caption))
     part = work / f"{place:06d}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.parquet"
-    return Job(shard, part, each_caption)
+    return ScanJob(shard, part, each_caption)
 
 
-def make_part(job: Job) -> int:
+def make_part(job: ScanJob) -> int:
     """Scan the shard, write its part completely or not at all, and return its number of rows.
 
     Raises UserError if the shard cannot be read.
@@ -63,14 +63,14 @@ def make_part(job: Job) -> int:
     return len(rows)
 
 
-def read_part(part: Path) -> tuple[Any, list[Fault], int]:
+def read_part(part: Path) -> tuple[Any, list[ScanFault], int]:
     """Return the rows of a part as a pyarrow Table, its faults, and the bytes of its shard.
 
     Raises OSError or ValueError if it is damaged.
     """
     table = reading.parquet(part)
     metadata = table.schema.metadata
-    faults = [Fault(**fault) for fault in json.loads(metadata[b"faults"])]
+    faults = [ScanFault(**fault) for fault in json.loads(metadata[b"faults"])]
     return table.replace_schema_metadata(None), faults, int(metadata[b"bytes"])
 
 
@@ -83,10 +83,10 @@ def is_whole(part: Path) -> bool:
     return True
 
 
-def _by_caption(row: Row) -> list[Row]:
+def _by_caption(row: ScannedRow) -> list[ScannedRow]:
     """Return a row for each caption, with keys "key#0", "key#1", ... that sort in the order of the captions."""
     width = len(str(len(row.captions) - 1))
     return [
-        Row(f"{row.key}#{i:0{width}}", row.offset, row.size, (caption,), row.digest)
+        ScannedRow(f"{row.key}#{i:0{width}}", row.offset, row.size, (caption,), row.digest)
         for i, caption in enumerate(row.captions)
     ]

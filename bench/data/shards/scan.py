@@ -29,7 +29,7 @@ NAME_BYTES = 4096  #: of a member's name; no longer path can be opened
 
 
 @dataclass(frozen=True)
-class Fault:
+class ScanFault:
     """Something that the index leaves out, and why."""
 
     shard: str
@@ -41,7 +41,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScannedRow:
     """A sample that can be trained on."""
 
     key: str
@@ -52,11 +52,11 @@ class Row:
 
 
 class Unusable(Exception):
-    """A sample, or a file of it, cannot be used: a reason as in `Fault`, and a detail."""
+    """A sample, or a file of it, cannot be used: a reason as in `ScanFault`, and a detail."""
 
 
 @dataclass
-class _Sample:
+class _OpenSample:
     offset: int
     image: tuple[str, int, int, bytes] | None = None  #: suffix, offset, size, digest
     texts: dict[str, bytes] = field(default_factory=dict)  #: the first "txt" and the first "json"
@@ -75,7 +75,7 @@ def row_hash(key: str, captions: tuple[str, ...], image: bytes) -> bytes:
     return hashlib.blake2b(b"".join(len(p).to_bytes(8, "little") + p for p in parts), digest_size=16).digest()
 
 
-def scan(file: BinaryIO, shard: str, prefix: str) -> tuple[list[Row], list[Fault]]:
+def scan(file: BinaryIO, shard: str, prefix: str) -> tuple[list[ScannedRow], list[ScanFault]]:
     """Return the rows and the faults of a tar, in its order; keys begin with `prefix`. Every image is decoded.
 
     A tar that is cut off or damaged gives the samples before the damage and one fault. Raises OSError if the file
@@ -88,13 +88,13 @@ def scan(file: BinaryIO, shard: str, prefix: str) -> tuple[list[Row], list[Fault
             for member in members(file, os.fstat(file.fileno()).st_size):
                 scanner.add(member)
         except Broken as broken:
-            scanner.faults.append(Fault(shard, "", 0, "broken tar", str(broken)))
+            scanner.faults.append(ScanFault(shard, "", 0, "broken tar", str(broken)))
     rows, faults = [], scanner.faults
     for key, sample in scanner.samples.items():
         try:
             rows.append(_row(key, sample))
         except Unusable as error:
-            faults.append(Fault(shard, key, sample.offset, *error.args))
+            faults.append(ScanFault(shard, key, sample.offset, *error.args))
     return rows, faults
 
 
@@ -105,8 +105,8 @@ class _Scanner:
     file: BinaryIO
     shard: str
     prefix: str
-    samples: dict[str, _Sample] = field(default_factory=dict)  #: by key
-    faults: list[Fault] = field(default_factory=list)
+    samples: dict[str, _OpenSample] = field(default_factory=dict)  #: by key
+    faults: list[ScanFault] = field(default_factory=list)
 
     def add(self, member: TarInfo) -> None:
         """Add one member to the sample that its name belongs to."""
@@ -114,7 +114,7 @@ class _Scanner:
         try:
             written.decode()
         except UnicodeDecodeError:
-            fault = Fault(self.shard, repr(written), member.offset_data, "unsafe name", "member name is not UTF-8")
+            fault = ScanFault(self.shard, repr(written), member.offset_data, "unsafe name", "member name is not UTF-8")
             self.faults.append(fault)
             return
         folder, slash, base = name.rpartition("/")
@@ -123,16 +123,16 @@ class _Scanner:
             return  # hidden files, as macOS' tar adds them
         if "\0" in name or len(written) > NAME_BYTES:
             detail = f"its name has a NUL character or more than {NAME_BYTES:,} bytes"
-            self.faults.append(Fault(self.shard, ascii(name[:100]), member.offset_data, "unsafe name", detail))
+            self.faults.append(ScanFault(self.shard, ascii(name[:100]), member.offset_data, "unsafe name", detail))
             return
         key = self.prefix + folder + slash + stem
-        sample = self.samples.setdefault(key, _Sample(member.offset_data))
+        sample = self.samples.setdefault(key, _OpenSample(member.offset_data))
         try:
             self._add(sample, key, name, suffix.lower(), member)
         except Unusable as error:
             sample.unusable = sample.unusable or error
 
-    def _add(self, sample: _Sample, key: str, name: str, suffix: str, member: TarInfo) -> None:
+    def _add(self, sample: _OpenSample, key: str, name: str, suffix: str, member: TarInfo) -> None:
         if name.startswith("/") or ".." in name.split("/"):
             raise Unusable("unsafe name", f"member {name} leads out of its folder")
         if not member.isreg() or member.issparse():
@@ -148,7 +148,7 @@ class _Scanner:
             if sample.image[0] != suffix:
                 raise Unusable("several images", f".{sample.image[0]} and .{suffix}")
             detail = f"{name} again; the first one stands"
-            self.faults.append(Fault(self.shard, key, member.offset_data, "duplicate key", detail))
+            self.faults.append(ScanFault(self.shard, key, member.offset_data, "duplicate key", detail))
             return
         self.file.seek(member.offset_data)
         data = self.file.read(member.size)
@@ -159,7 +159,7 @@ class _Scanner:
             sample.texts[suffix] = data
 
 
-def _row(key: str, sample: _Sample) -> Row:
+def _row(key: str, sample: _OpenSample) -> ScannedRow:
     """Return the sample as a row. Raises Unusable if it cannot be one."""
     if sample.unusable is not None:
         raise sample.unusable
@@ -172,7 +172,7 @@ def _row(key: str, sample: _Sample) -> Row:
     if not any(captions):
         raise Unusable("empty caption", "the caption has no text")
     _, offset, size, image = sample.image
-    return Row(key, offset, size, tuple(filter(None, captions)), image)
+    return ScannedRow(key, offset, size, tuple(filter(None, captions)), image)
 
 
 def _captions(txt: bytes | None, json: bytes) -> list[str] | None:

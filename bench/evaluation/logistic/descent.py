@@ -32,7 +32,7 @@ class Solution:
         return Solution(weight, bias, 0)
 
 
-class Line(Protocol):
+class LossLine(Protocol):
     """The mean cross-entropy of rows along a line through [P + 1, C]. It begins as a point."""
 
     def aim(self, move: Tensor) -> None:
@@ -48,7 +48,7 @@ class Line(Protocol):
         """Return the gradient [P + 1, C] where `at` looked last."""
 
 
-class Rows(ABC):
+class ProbeRows(ABC):
     """The training rows of one probe in the coordinates of its fits: centred, rotated, the bias as the last feature."""
 
     count: int  #: n
@@ -58,7 +58,7 @@ class Rows(ABC):
     prior: Tensor  #: [C], logarithms of the classes' frequencies
 
     @abstractmethod
-    def line(self, theta: Tensor) -> Line:
+    def line(self, theta: Tensor) -> LossLine:
         """Return a line that begins at weights and bias, [P + 1, C]."""
 
     def fit(self, strength: float, start: Solution | None = None, gap: float = GAP) -> Solution:
@@ -82,7 +82,7 @@ class Rows(ABC):
 class _Descent:
     """L-BFGS (Nocedal & Wright, Algorithm 7.4) in coordinates scaled by the diagonal of the curvature at the start."""
 
-    def __init__(self, rows: Rows, strength: float, theta: Tensor) -> None:
+    def __init__(self, rows: ProbeRows, strength: float, theta: Tensor) -> None:
         self.theta = theta
         self.penalty = strength / rows.count
         self.iterations = 0

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.evaluation.logistic.descent import Rows
+from bench.evaluation.logistic.descent import ProbeRows
 
 
-class Problem(Rows):
+class Problem(ProbeRows):
     """The training rows of one probe, prepared once for fits at any number of strengths."""
 
     def __init__(self, features: Tensor, labels: Tensor, classes: int) -> None:
@@ -25,12 +25,12 @@ class Problem(Rows):
         self.spread = torch.cat((variances.clamp(min=0).to(features.dtype), ones[0]))
         self.prior = (torch.bincount(labels, minlength=classes).to(features.dtype) / len(labels)).log()
 
-    def line(self, theta: Tensor) -> _Line:
+    def line(self, theta: Tensor) -> _HeldLine:
         """Return the rows' line that begins at `theta`."""
-        return _Line(self.rows, self.labels[:, None], theta)
+        return _HeldLine(self.rows, self.labels[:, None], theta)
 
 
-class _Line:
+class _HeldLine:
     def __init__(self, rows: Tensor, labels: Tensor, theta: Tensor) -> None:
         self.rows, self.labels = rows, labels
         self.logits = rows @ theta

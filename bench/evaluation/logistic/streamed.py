@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.evaluation.logistic.descent import MEMORY, Rows
+from bench.evaluation.logistic.descent import MEMORY, ProbeRows
 from bench.evaluation.logistic.rows import Labelled
 
 CHUNK = 128 << 20  #: bytes of a chunk's rows, their copies and logits
@@ -34,7 +34,7 @@ def working_bytes(width: int, classes: int) -> int:
     return CHUNK + weights * (2 * MEMORY + _FITS + 12) + 8 * width * width * 6
 
 
-class StreamedProblem(Rows):
+class StreamedProblem(ProbeRows):
     """The training rows of one probe: several splits as they are, on any device or mapped from a file."""
 
     def __init__(self, splits: Sequence[Labelled], classes: int, device: torch.device) -> None:
@@ -64,12 +64,12 @@ class StreamedProblem(Rows):
         for split in self.splits:
             yield from split.chunks(self.size, self.device)
 
-    def line(self, theta: Tensor) -> _Line:
+    def line(self, theta: Tensor) -> _StreamedLine:
         """Return the rows' line that begins at `theta`."""
-        return _Line(self, theta)
+        return _StreamedLine(self, theta)
 
 
-class _Line:
+class _StreamedLine:
     def __init__(self, rows: StreamedProblem, theta: Tensor) -> None:
         self.rows, self.theta, self.length, self.begins = rows, theta, 0.0, True
         self.move = self.slopes = torch.zeros_like(theta)  # slopes [P + 1, C]: the gradient where `at` looked last

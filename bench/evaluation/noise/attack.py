@@ -8,7 +8,7 @@ from scipy.special import betaincinv
 from bench.arrays import Ints
 from bench.data.noise import Poison, Targeted
 from bench.errors import UserError, nearest
-from bench.evaluation.measures import Bench, Measured, Number, named_classes, scores_of
+from bench.evaluation.measures import Measured, MeasureInputs, Number, named_classes, scores_of
 from bench.evaluation.tasks import Task
 from bench.evaluation.zero_shot import predictions
 
@@ -50,7 +50,7 @@ def class_number(name: str, classes: tuple[str, ...], dataset: str) -> int:
     return classes.index(name)
 
 
-def attack_success(task: Task, bench: Bench) -> Measured:
+def attack_success(task: Task, bench: MeasureInputs) -> Measured:
     """Measure `rates` or `targeted_rates` by zero-shot classification with the prompts of the data set.
 
     Raises UserError if the targets are images of another data set.

@@ -7,10 +7,12 @@ import numpy.typing as npt
 
 from bench.arrays import Floats
 from bench.evaluation.bootstrap import interval, resamples
-from bench.evaluation.grouped import Measured
+from bench.evaluation.grouped import WithInterval
 
 
-def detect(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0) -> dict[str, Measured]:
+def detect(
+    confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0
+) -> dict[str, WithInterval]:
     """Return "auroc" and "average_precision" of confidence [n] (higher = cleaner) against noisy [n].
 
     Pairs of equal confidence share a threshold. Raises ValueError unless there are corrupted and clean pairs, and

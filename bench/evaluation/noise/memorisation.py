@@ -14,9 +14,9 @@ from bench.catalogue.families.random_guess import DISTRACTORS, MEMORISATION_SAMP
 from bench.data import Pairs
 from bench.data.noise import Noise, noisy_mask
 from bench.evaluation.features import evaluation_mode
-from bench.evaluation.measures import Bench, Measured, Number, scores_of
+from bench.evaluation.measures import Measured, MeasureInputs, Number, scores_of
 from bench.evaluation.noise.detection import detect
-from bench.evaluation.ranks import Ranks, offsets, require_finite
+from bench.evaluation.ranks import AnswerRanks, offsets, require_finite
 from bench.evaluation.tasks import Task
 
 TILE = 256  #: pairs whose scores are in memory at a time
@@ -35,7 +35,7 @@ def asked(pairs: Pairs) -> tuple[Ints, Ints]:
 @torch.inference_mode()
 def rank_given(
     images: Mapping[str, Tensor], given: Mapping[str, Tensor], others: Mapping[str, Tensor], skip: Tensor, score: str
-) -> Ranks:
+) -> AnswerRanks:
     """Rank the given caption of each image before the distractors.
 
     images, given: n matched rows; others: [k] distractors; skip: bool [n, k], true where a distractor does not count.
@@ -51,10 +51,10 @@ def rank_given(
         among = scores[:, : len(c)].masked_fill(skip[rows].to(a.device), -torch.inf)
         counts.append(torch.stack(((among > own).sum(1), (among == own).sum(1))))
     better, tied = torch.cat(counts, 1).cpu().numpy()
-    return Ranks(better, tied, np.ones_like(better))
+    return AnswerRanks(better, tied, np.ones_like(better))
 
 
-def memorisation(task: Task, bench: Bench) -> Measured:
+def memorisation(task: Task, bench: MeasureInputs) -> Measured:
     """Measure how often the given caption of a training pair is ranked first, of corrupted and of clean pairs.
 
     The first text of each pair speaks for it, as training saw it. A distractor with the same text as the given one does
@@ -108,7 +108,7 @@ def _skipped(rows: Ints, among: Ints, given: Sequence[str], others: Sequence[str
 
 @torch.inference_mode()
 def _corrected(
-    bench: Bench,
+    bench: MeasureInputs,
     pairs: Pairs,
     rows: Ints,
     places: Ints,

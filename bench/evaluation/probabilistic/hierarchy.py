@@ -19,7 +19,7 @@ from torch import Tensor
 from bench.data import Pairs
 from bench.data.evaluation import EvaluationPairs
 from bench.errors import UserError
-from bench.evaluation.measures import Bench, Measured, Number
+from bench.evaluation.measures import Measured, MeasureInputs, Number
 from bench.evaluation.tasks import Task
 from methods.base import spans
 
@@ -111,7 +111,7 @@ def roots(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], empty: Mapp
     return by_name
 
 
-def along_hierarchy(task: Task, bench: Bench) -> Measured:
+def along_hierarchy(task: Task, bench: MeasureInputs) -> Measured:
     """Measure precision, recall, any and R@1 of the root over all distinct captions of the set.
 
     The path to the empty text counts under the score "cosine", the one to ProLIP's root, which needs variances, under

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench import data
-from bench.evaluation.measures import Bench, Measured, Number, scores_of
+from bench.evaluation.measures import Measured, MeasureInputs, Number, scores_of
 from bench.evaluation.probabilistic.bprw import SHOTS, reweighted
 from bench.evaluation.tasks import Task
 from bench.evaluation.zero_shot import class_vectors, classify, prompts
@@ -24,7 +24,7 @@ from bench.evaluation.zero_shot import class_vectors, classify, prompts
 SINGLE = "a photo of"  #: the single prompt is the first that begins so, or else the first
 
 
-def prompt_choices(task: Task, bench: Bench) -> Measured:
+def prompt_choices(task: Task, bench: MeasureInputs) -> Measured:
     """Measure top-1 accuracy under each choice of prompts; "all" and "single" by every score, the others by CSD.
 
     "filtered" keeps prompts up to the mean variance of their class, "half" the surer half of each class; "bprw_K"

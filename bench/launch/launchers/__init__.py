@@ -12,23 +12,23 @@ from bench.registry import Registry, lazy
 
 if TYPE_CHECKING:
     from bench.console.progress import Progress
-    from bench.planning.outcomes import Summary
+    from bench.planning.outcomes import RunOutcomes
     from bench.planning.planned import Planned
     from bench.store import Store
     from bench.suite.suite import Suite
 
-    Launch: TypeAlias = Callable[[list[Planned], Progress], Summary]  #: makes runs, or has them made
+    Launch: TypeAlias = Callable[[list[Planned], Progress], RunOutcomes]  #: makes runs, or has them made
 
 
 @dataclass(frozen=True)
-class Request:
+class LaunchRequest:
     """What a call of `run_suite` asks of a launcher. No field changes a result."""
 
     jobs: int | None = None  #: runs that are made at the same time; None: as many as suit this machine
     gpus: int | None = None  #: GPUs per run; each has a process of its own
     processes: int | None = None  #: processes per run on a machine without GPUs
     track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.TRACKERS`
-    queued: int | None = None  #: see `bench.launch.claimed.Options`
+    queued: int | None = None  #: see `bench.launch.claimed.LaunchOptions`
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Launcher:
     about: str  #: one line for the documentation
     #: (suite, store, request) -> a function that makes planned runs. It is called before anything is planned or timed,
     #: and raises UserError if this machine cannot do what the request asks.
-    prepare: Callable[[Suite, Store, Request], Launch]
+    prepare: Callable[[Suite, Store, LaunchRequest], Launch]
     #: (suite, `--gpus`) -> the GPUs that execute a run together, as far as they are said; 0: this machine's, if any
     gpus: Callable[[Suite, int | None], int] = lambda _, given: given or 0
 

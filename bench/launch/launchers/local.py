@@ -12,14 +12,14 @@ import torch
 
 from bench.console.progress import Progress
 from bench.errors import DiskFull, UserError
-from bench.launch.claimed import SEQUENTIAL, Options, cannot_start, work
-from bench.launch.launchers import Request
+from bench.launch.claimed import SEQUENTIAL, LaunchOptions, cannot_start, work
+from bench.launch.launchers import LaunchRequest
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.torchrun import place, ranks
 from bench.machine.capacity import cores, free_memory
 from bench.machine.device_lock import device
 from bench.machine.processes import stop_requests
-from bench.planning.outcomes import Summary, ready
+from bench.planning.outcomes import RunOutcomes, ready
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import holder
@@ -32,11 +32,11 @@ WORTHWHILE = 3e11  #: training FLOPs, ten seconds of a core: for fewer it does n
 MEMORY = 2 << 30  #: bytes of the host that a run is given room for
 
 
-def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
+def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
     """See `bench.launch.launchers.Launcher`."""
     jobs = request.jobs or 1
     world_size = _all_ranks(request) or ranks_of_a_run(request.gpus, request.processes, jobs)
-    options = Options(jobs, world_size, request.track, request.queued)
+    options = LaunchOptions(jobs, world_size, request.track, request.queued)
     refuse_sharing(suite.budget.timed, options)
     auto = request.jobs is None and ranks().world == 1
     return lambda planned, progress: run_all(planned, store, progress, options, auto)
@@ -57,7 +57,7 @@ def suitable_jobs(waiting: Sequence[Planned], ranks: int) -> int:
     return max(1, min(jobs, fitting, len(waiting)))
 
 
-def _all_ranks(request: Request) -> int | None:
+def _all_ranks(request: LaunchRequest) -> int | None:
     """Return the number of ranks that a launcher such as torchrun started for this call; None if there is no launcher.
 
     Raises UserError for options that such a launcher decides, and outside of `bench run` and `bench worker`.
@@ -72,7 +72,7 @@ def _all_ranks(request: Request) -> int | None:
     return here.world
 
 
-def refuse_sharing(timed: bool, options: Options) -> None:
+def refuse_sharing(timed: bool, options: LaunchOptions) -> None:
     """Raise UserError if runs with a budget in device seconds would share the device or use several."""
     if timed and options.jobs > 1:
         raise UserError(
@@ -86,8 +86,8 @@ def refuse_sharing(timed: bool, options: Options) -> None:
 
 
 def run_all(
-    planned: list[Planned], store: Store, progress: Progress, options: Options = SEQUENTIAL, auto: bool = False
-) -> Summary:
+    planned: list[Planned], store: Store, progress: Progress, options: LaunchOptions = SEQUENTIAL, auto: bool = False
+) -> RunOutcomes:
     """Make every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
     Runs that another process held, and holds no longer when the others are made, are looked at again.
@@ -95,7 +95,7 @@ def run_all(
     seconds would share the device or if a batch does not divide among the ranks, and DiskFull once the disk is full; no
     further run is then started.
     """
-    summary, left = Summary(), planned
+    summary, left = RunOutcomes(), planned
     while left:
         left, complete = ready(left, store)
         summary.skipped += sorted(complete)
@@ -115,7 +115,7 @@ def _released(busy: Sequence[Planned], store: Store) -> list[Planned]:
 
 
 def _make(
-    waiting: list[Planned], summary: Summary, store: Store, progress: Progress, options: Options, auto: bool
+    waiting: list[Planned], summary: RunOutcomes, store: Store, progress: Progress, options: LaunchOptions, auto: bool
 ) -> None:
     timed = any(one.run.budget.timed for one in waiting)
     refuse_sharing(timed, options)
@@ -129,7 +129,12 @@ def _make(
 
 
 def _run_in_turn(
-    waiting: list[Planned], summary: Summary, store: Store, progress: Progress, requested: list[int], options: Options
+    waiting: list[Planned],
+    summary: RunOutcomes,
+    store: Store,
+    progress: Progress,
+    requested: list[int],
+    options: LaunchOptions,
 ) -> None:
     before, total = len(summary.skipped), len(summary.skipped) + len(waiting)
     reader, together = InputsReader(), ranks()

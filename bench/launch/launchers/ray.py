@@ -21,11 +21,11 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import DiskFull, UserError, one_line
-from bench.launch.claimed import Options, cannot_start, fail, reached
-from bench.launch.launchers import Request
+from bench.launch.claimed import LaunchOptions, cannot_start, fail, reached
+from bench.launch.launchers import LaunchRequest
 from bench.launch.launchers.local import refuse_odd_shares, run_all
 from bench.machine.processes import stop_requests
-from bench.planning.outcomes import State, Summary, is_complete, ready
+from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, ready
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import holder
@@ -39,7 +39,7 @@ LOSSES = 5  #: tasks of one run that are lost in a row without progress of the r
 PAUSE = 0.5  #: seconds between looks at stop requests and at the claims of lost tasks
 
 
-def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
+def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
     """See `bench.launch.launchers.Launcher`. `request.gpus` overrides the suite's own number."""
     settings = suite.ray if request.gpus is None else suite.ray.model_copy(update={"gpus": float(request.gpus)})
     if suite.budget.timed:
@@ -50,9 +50,9 @@ def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Plan
     gpus = settings.gpus or 0.0
     if request.processes is not None and gpus:
         raise UserError(f"--processes {request.processes}: is for runs without GPUs; say ray.gpus: 0 in the suite")
-    options = Options(1, request.processes or max(1, int(gpus)), request.track, deaf=True)
+    options = LaunchOptions(1, request.processes or max(1, int(gpus)), request.track, deaf=True)
 
-    def launch(planned: list[Planned], progress: Progress) -> Summary:
+    def launch(planned: list[Planned], progress: Progress) -> RunOutcomes:
         with _connected(settings.address):
             return _Queue(store, settings, options, suite.name, progress).make(planned, request.jobs)
 
@@ -102,14 +102,14 @@ class _Queue:
 
     store: Store
     settings: RaySettings
-    options: Options
+    options: LaunchOptions
     suite: str
     progress: Progress
-    summary: Summary = field(default_factory=Summary)
+    summary: RunOutcomes = field(default_factory=RunOutcomes)
     _tasks: dict[Any, _Attempt] = field(default_factory=dict)  #: those that Ray has, by the reference of the outcome
     _lost: list[_Attempt] = field(default_factory=list)  #: to be submitted again
 
-    def make(self, planned: list[Planned], jobs: int | None) -> Summary:
+    def make(self, planned: list[Planned], jobs: int | None) -> RunOutcomes:
         """Make every run that is not complete, at most `jobs` at a time; return when all have ended.
 
         Raises DiskFull once the disk is full, when the others have stopped.
@@ -206,7 +206,7 @@ class _Queue:
                 self.summary.add(outcome[0], attempt.one.id, outcome[1])
                 self.progress.run_finished(attempt.one.run, *outcome)
 
-    def _outcome(self, reference: Any, attempt: _Attempt, stopping: bool) -> tuple[State, str] | None:
+    def _outcome(self, reference: Any, attempt: _Attempt, stopping: bool) -> tuple[RunOutcome, str] | None:
         """Return the final state of a task's run and a message; None if it is to be submitted again."""
         import ray
         from ray import exceptions
@@ -226,7 +226,7 @@ class _Queue:
             return None
         return state, message
 
-    def _after_loss(self, attempt: _Attempt, message: str, stopping: bool) -> tuple[State, str] | None:
+    def _after_loss(self, attempt: _Attempt, message: str, stopping: bool) -> tuple[RunOutcome, str] | None:
         """Decide about a run whose task was lost with its process or node: None if it is to be submitted again."""
         if stopping:
             return "interrupted", "stopped, and its task was lost"
@@ -248,11 +248,11 @@ class _Task:
     root: Path
     data: Path
     plugins: list[str]
-    options: Options
+    options: LaunchOptions
     log: Path
 
 
-def _make(task: _Task) -> tuple[State, str]:
+def _make(task: _Task) -> tuple[RunOutcome, str]:
     """Make one run in a process of Ray, in a log of its own; return its final state and a message.
 
     Ray cancels a task by SIGINT, again and again; `run_all` takes it for a request to stop at a checkpoint.

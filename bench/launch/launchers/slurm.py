@@ -19,11 +19,11 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import UserError
-from bench.launch.claimed import Options, cannot_start
-from bench.launch.launchers import Request
+from bench.launch.claimed import LaunchOptions, cannot_start
+from bench.launch.launchers import LaunchRequest
 from bench.launch.launchers.local import refuse_odd_shares
 from bench.launch.slurm_job import NOTICE, SlurmJob
-from bench.planning.outcomes import Summary, ready
+from bench.planning.outcomes import RunOutcomes, ready
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import holder
@@ -37,7 +37,7 @@ ARRAY = 1000  #: jobs of an array
 SEVERAL = ("--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0")
 
 
-def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Planned], Progress], Summary]:
+def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
     """See `bench.launch.launchers.Launcher`. `request.gpus` overrides the suite's own number."""
     for command in ("sbatch", "squeue", "srun"):
         if shutil.which(command) is None:
@@ -53,13 +53,18 @@ def prepare(suite: Suite, store: Store, request: Request) -> Callable[[list[Plan
         raise UserError(
             f"--processes {request.processes}: is for jobs without GPUs; say slurm.gpus: 0 in the suite, or --gpus"
         )
-    options = Options(1, slurm.gpus or request.processes or 1, request.track)
+    options = LaunchOptions(1, slurm.gpus or request.processes or 1, request.track)
     return lambda planned, progress: submit_all(planned, store, slurm, options, suite.name, progress)
 
 
 def submit_all(
-    planned: Sequence[Planned], store: Store, settings: SlurmSettings, options: Options, suite: str, progress: Progress
-) -> Summary:
+    planned: Sequence[Planned],
+    store: Store,
+    settings: SlurmSettings,
+    options: LaunchOptions,
+    suite: str,
+    progress: Progress,
+) -> RunOutcomes:
     """Submit every run that is neither complete nor in the queue; return at once, with the submitted ones as `queued`.
 
     Logs lie below the suite's folder. Raises UserError if SLURM refuses, or if a batch does not divide among ranks.
@@ -67,7 +72,7 @@ def submit_all(
     refuse_odd_shares(planned, settings.nodes * options.ranks)
     planned, complete = ready(planned, store)
     last = jobs(store.run(one.id) for one in planned)
-    summary, known = Summary(), {identity: job.id for identity, job in last.items() if job.state is not None}
+    summary, known = RunOutcomes(), {identity: job.id for identity, job in last.items() if job.state is not None}
     left: list[Planned] = []
     for one in planned:
         if one.id in complete:
@@ -105,7 +110,7 @@ def parcels(group: Sequence[Planned], awaited: Collection[str | None], most: int
 
 
 def _waves(
-    left: list[Planned], known: dict[str, str], summary: Summary, store: Store, progress: Progress
+    left: list[Planned], known: dict[str, str], summary: RunOutcomes, store: Store, progress: Progress
 ) -> Iterator[tuple[str | None, list[Planned]]]:
     """Yield runs that can be submitted together, with the job they depend on; reference runs come first."""
     while left:
@@ -118,7 +123,7 @@ def _waves(
         yield from groups.items()
 
 
-def _executor(folder: Path, settings: SlurmSettings, options: Options, suite: str) -> Any:
+def _executor(folder: Path, settings: SlurmSettings, options: LaunchOptions, suite: str) -> Any:
     import submitit
 
     executor = submitit.SlurmExecutor(folder=folder.resolve())
