@@ -165,12 +165,8 @@ def find(name: str) -> type[Method]:
     """Return the class of a method. UserError for an unknown name, or with file and line for a broken adapter."""
     place = source(name)
     module = _import(place)
-    classes = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and value.__module__ == module.__name__ and "name" in vars(value)
-    ]
-    own = [kind for kind in classes if getattr(kind, "name", None) == name]
+    classes = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+    own = [kind for kind in classes if vars(kind).get("name") == name]
     if len(own) != 1:
         raise UserError(f'{place.path}: should define exactly one class with name = "{name}", not {len(own)}')
     method: type[Method] = own[0]
@@ -199,8 +195,8 @@ def _import(place: MethodSource) -> ModuleType:
     except Exception as error:  # whatever a user's file raises is a mistake in that file
         frames = traceback.extract_tb(error.__traceback__)
         line = next((frame.lineno for frame in reversed(frames) if frame.filename == str(place.path)), 1)
-        reason = one_line(error)
-        raise UserError(f"{place.path}:{line}: cannot be imported: {type(error).__name__}: {reason}") from error
+        fault = f"cannot be imported: {type(error).__name__}: {one_line(error)}"
+        raise UserError(f"{place.path}:{line}: {fault}") from error
     return module
 
 
@@ -223,14 +219,12 @@ def _check(method: type[Method], path: Path) -> None:
         raise UserError(f"{path}: side of {method.__name__} is {method.side!r}{nearest(method.side, _SIDES)}")
     if method.side == "reference" and method.reference is None:
         raise UserError(f'{path}: side = "reference" of {method.__name__} takes a reference = "METHOD"')
-    if method.reference is not None and not method.starts_from_reference and method.side != "reference":
-        raise UserError(
-            f"{path}: reference {method.reference!r} of {method.__name__} is neither its start nor its side"
-        )
+    start = method.reference
+    if start is not None and not method.starts_from_reference and method.side != "reference":
+        raise UserError(f"{path}: reference {start!r} of {method.__name__} is neither its start nor its side")
     for word in getattr(method, "needs", ()):
         if word not in typing.get_args(protocol.Need):
             known = nearest(word, typing.get_args(protocol.Need))
             raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is no need{known}")
-    start = method.reference
     if start is not None and start not in _sources():
         raise UserError(f"{path}: reference {start!r} is not a method{nearest(start, names())}")

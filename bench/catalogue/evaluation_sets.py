@@ -125,19 +125,12 @@ def unknown(name: str) -> str:
     """Return what is wrong with a name; "" if the catalogue has it or it is a folder of the user's own."""
     if known(name):
         return ""
-    if name.startswith("wds_"):
-        return f"{name!r} is the name of a folder; the data set in it is called {_in_folder(name)!r}"
-    return f"{name!r} is no evaluation data set{nearest(name, entries())}"
-
-
-def _in_folder(folder: str) -> str:
-    """Return the data set of a folder "wds_pets" or "wds_pets_test": the catalogue's name, or the user's own."""
-    stem = folder.removeprefix("wds_")
-    for one in (stem, stem.removesuffix("_test")):
-        for entry in entries().values():
-            if one in (entry.name, entry.webdataset):
-                return entry.name
-    return stem
+    if not name.startswith("wds_"):
+        return f"{name!r} is no evaluation data set{nearest(name, entries())}"
+    stem = name.removeprefix("wds_")  # "pets_test" and "pets" may both be pets
+    stems = (stem, stem.removesuffix("_test"))
+    called = (entry.name for one in stems for entry in entries().values() if one in (entry.name, entry.webdataset))
+    return f"{name!r} is the name of a folder; the data set in it is called {next(called, stem)!r}"
 
 
 def parse(dataset: str) -> tuple[EvaluationSet, Split]:

@@ -32,9 +32,10 @@ class TrainingSet:
     how: str = ""  #: commands, with {folder} for where the shards go
 
 
-def _img2dataset(source: str, form: str, url: str, caption: str) -> str:
+def _img2dataset(source: str) -> str:
+    form = source.rpartition(".")[2]
     return (
-        f"img2dataset --url_list {source} --input_format {form} --url_col {url} --caption_col {caption} "
+        f"img2dataset --url_list {source} --input_format {form} --url_col url --caption_col caption "
         "--output_format webdataset --output_folder {folder} --image_size 256 --processes_count 16 --thread_count 64"
     )
 
@@ -58,7 +59,7 @@ TRAINING_SETS: Registry[TrainingSet] = Registry(
             rows=3_318_333,
             page="https://ai.google.com/research/ConceptualCaptions/download",
             gigabytes=90,
-            how="sed -i '1s/^/caption\\turl\\n/' cc3m.tsv && " + _img2dataset("cc3m.tsv", "tsv", "url", "caption"),
+            how="sed -i '1s/^/caption\\turl\\n/' cc3m.tsv && " + _img2dataset("cc3m.tsv"),
         ),
         TrainingSet(
             "cc12m",
@@ -66,7 +67,7 @@ TRAINING_SETS: Registry[TrainingSet] = Registry(
             page="https://github.com/google-research-datasets/conceptual-12m",
             gigabytes=331,
             how="wget https://storage.googleapis.com/conceptual_12m/cc12m.tsv && "
-            "sed -i '1s/^/url\\tcaption\\n/' cc12m.tsv && " + _img2dataset("cc12m.tsv", "tsv", "url", "caption"),
+            "sed -i '1s/^/url\\tcaption\\n/' cc12m.tsv && " + _img2dataset("cc12m.tsv"),
         ),
         TrainingSet(
             "yfcc15m-r",
@@ -80,8 +81,7 @@ TRAINING_SETS: Registry[TrainingSet] = Registry(
             rows=12_011_121,
             page="https://redcaps.xyz",
             gigabytes=320,
-            how="join the annotations' url and caption columns to redcaps.csv && "
-            + _img2dataset("redcaps.csv", "csv", "url", "caption"),
+            how="join the annotations' url and caption columns to redcaps.csv && " + _img2dataset("redcaps.csv"),
         ),
         TrainingSet(
             "datacomp-small",

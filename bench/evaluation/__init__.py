@@ -10,7 +10,7 @@ from bench.arrays import Ints
 from bench.catalogue.families import FAMILIES
 from bench.data.noise import NoiseManifest
 from bench.evaluation.features import Features
-from bench.evaluation.measures import MeasureInputs, Number
+from bench.evaluation.measures import MeasureInputs
 from bench.evaluation.tasks import PROTOCOL, EvaluationPlan, Task
 from bench.store import Record
 
@@ -42,26 +42,24 @@ def evaluate(
             continue
         numbers, outcomes = FAMILIES[task.family].measures()(task, bench)
         content = plan.content(task)
-        records = [_record(task, number, run, at, features.checkpoint, content) for number in numbers]
+        records = [
+            Record(
+                run=run,
+                at=at,
+                dataset=task.dataset,
+                task=task.name,
+                metric=number.metric,
+                score=number.score,
+                value=number.value,
+                n=number.n,
+                low=number.interval[0],
+                high=number.interval[1],
+                higher_is_better=number.higher_is_better,
+                protocol=task.protocol,
+                checkpoint=features.checkpoint,
+                data=content,
+            )
+            for number in numbers
+        ]
         publish(task.key(at), records, outcomes)
     features.discard()
-
-
-def _record(task: Task, number: Number, run: str, at: float, checkpoint: str, content: str) -> Record:
-    low, high = number.interval
-    return Record(
-        run=run,
-        at=at,
-        dataset=task.dataset,
-        task=task.name,
-        metric=number.metric,
-        score=number.score,
-        value=number.value,
-        n=number.n,
-        low=low,
-        high=high,
-        higher_is_better=number.higher_is_better,
-        protocol=task.protocol,
-        checkpoint=checkpoint,
-        data=content,
-    )

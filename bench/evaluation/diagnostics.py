@@ -102,9 +102,13 @@ def _uncertainties(
 ) -> Iterator[Diagnostic]:
     """Yield sums of sigma^2: images, texts, texts by length, class names by level (ProLIP's Figures 5 to 7)."""
     axis, of_texts = "uncertainty, sum of σ²", _total(texts)
-    words = np.array([len(caption.split()) for caption in captions])
     yield Diagnostic("uncertainty", "uncertainty", axis, {"images": _total(images), "texts": of_texts}, log=True)
-    by_length = {f"{low} to {high} words": of_texts[(words >= low) & (words <= high)] for low, high in _thirds(words)}
+    words = np.array([len(caption.split()) for caption in captions])
+    cuts = np.quantile(words, [0, 1 / 3, 2 / 3, 1], method="inverted_cdf").astype(int).tolist()
+    ranges = zip([cuts[0], cuts[1] + 1, cuts[2] + 1], cuts[1:], strict=True)  # about a third of the captions in each
+    by_length = {
+        f"{low} to {high} words": of_texts[(words >= low) & (words <= high)] for low, high in ranges if low <= high
+    }
     yield Diagnostic("uncertainty_by_length", "uncertainty of captions by length", axis, by_length, log=True)
     names = {level: pairs.classes[level] for level in LEVELS if level in pairs.classes}
     if names:
@@ -114,10 +118,3 @@ def _uncertainties(
 
 def _total(logvar: Tensor) -> Tensor:
     return logvar.double().exp().sum(1)
-
-
-def _thirds(words: np.ndarray) -> list[tuple[int, int]]:
-    """Return ranges of word counts, both ends included, each with about a third of the captions."""
-    cuts = np.quantile(words, [0, 1 / 3, 2 / 3, 1], method="inverted_cdf").astype(int).tolist()
-    starts = [cuts[0], *(cut + 1 for cut in cuts[1:-1])]
-    return [(low, high) for low, high in zip(starts, cuts[1:], strict=True) if low <= high]

@@ -197,15 +197,11 @@ class Features:
         name = _digest(*key)
         if name not in self._held:
             self._held[name] = self._stored(name, extract, place or self.device)
-            self._make_room(name)
+            sizes = {one: sum(values.nbytes for values in part.values()) for one, part in self._held.items()}
+            for oldest in [*sizes][:-1]:  # the newest ones stay, whatever their size
+                if sum(sizes.values()) > HELD:
+                    del self._held[oldest], sizes[oldest]
         return self._held[name]
-
-    def _make_room(self, newest: str) -> None:
-        """Drop the oldest features from memory while all take more than HELD; the newest stay."""
-        sizes = {name: sum(values.nbytes for values in part.values()) for name, part in self._held.items()}
-        for name in list(self._held):
-            if name != newest and sum(sizes.values()) > HELD:
-                del self._held[name], sizes[name]
 
     def _stored(self, name: str, extract: Callable[[], Tensors], place: torch.device) -> Tensors:
         if self.folder is None:

@@ -263,16 +263,10 @@ def noise_detection(task: Task, bench: MeasureInputs) -> Measured:
     noisy = noisy_mask(bench.manifest, len(pairs))
     found = detect(confidence, noisy).items()
     numbers = [Number(name, "", value, len(pairs), around) for name, (value, around) in found]
-    return [*numbers, *_of_kept(bench.kept, ~noisy)], {"confidence": confidence.astype(np.float32), "noisy": noisy}
-
-
-def _of_kept(kept: Ints | None, clean: np.ndarray) -> list[Number]:
-    """Return the share of clean pairs among the `kept` rows, and the share of the clean ones [n] that are kept."""
-    if kept is None:
-        return []
-    chosen = np.isin(np.arange(len(clean)), kept)
-    parts = {"kept_precision": clean[kept], "kept_recall": chosen[clean]}
-    return [Number.mean(name, "", x) for name, x in parts.items()]
+    if bench.kept is not None:
+        kept = np.isin(np.arange(len(pairs)), bench.kept)
+        numbers += [Number.mean("kept_precision", "", ~noisy[kept]), Number.mean("kept_recall", "", kept[~noisy])]
+    return numbers, {"confidence": confidence.astype(np.float32), "noisy": noisy}
 
 
 def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:

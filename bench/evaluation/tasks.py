@@ -178,10 +178,12 @@ class EvaluationPlan(SuiteTasks):
         described: dict[str, dict[str, Any]] = {}
         for task in self.chosen():
             facts = self.facts(task.dataset)
-            entry = described.setdefault(
-                task.dataset, {"description": facts.description, "n": facts.images, "chance": {}}
-            )
-            chance = self._chance(task, facts)
+            known = {"description": facts.description, "n": facts.images, "chance": {}}
+            entry = described.setdefault(task.dataset, known)
+            facts = replace(facts, images=facts.images // folds_of(task.dataset))
+            if self.of_package(task.train):  # a class may be in one of the sets alone
+                facts = replace(facts, classes={task.label: len(np.unique(self.load(task.train).labels[task.label]))})
+            chance = families.chance(task.family, task.label, facts, main=self.protocol.main)
             entry["chance"].update({f"{task.name}/{metric}": value for metric, value in chance.items()})
         return described
 
@@ -192,9 +194,3 @@ class EvaluationPlan(SuiteTasks):
         if self.source.missing():
             return DatasetFacts("the training pairs", self.data.rows or 0)
         return facts_of(self.source.pairs())
-
-    def _chance(self, task: Task, facts: DatasetFacts) -> dict[str, float]:
-        facts = replace(facts, images=facts.images // folds_of(task.dataset))
-        if self.of_package(task.train):  # a class may be in one of the sets alone
-            facts = replace(facts, classes={task.label: len(np.unique(self.load(task.train).labels[task.label]))})
-        return families.chance(task.family, task.label, facts, main=self.protocol.main)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bench import data
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.families.random_guess import CAPTIONS, DISTRACTORS, MEMORISATION_SAMPLE
-from bench.data import Pairs, evaluation
+from bench.data import evaluation
 from bench.data.evaluation import words
 from bench.evaluation.tasks import EvaluationPlan, Task
 
@@ -51,28 +51,19 @@ def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
     return total
 
 
-def _pairs(plan: EvaluationPlan, name: str) -> Pairs | None:
-    """Stored features that are here, or pixels of the package; None for other data."""
-    if plan.data.on_features and plan.lacking(name, "") is None:
-        return plan.load(name)
-    return data.load(name, plan.drawn) if name in data.names() else None
-
-
 def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:
     """A key that is equal for equal texts of two tasks, and their number."""
+    packed = task.dataset in data.names()
     if FAMILIES[task.family].texts == "captions":
-        return ("captions", task.dataset), plan.facts(task.dataset).images * _captions(plan, task.dataset)
-    pairs = _pairs(plan, task.dataset)
-    if pairs is not None:
+        puzzles = not packed and evaluation.parse(task.dataset)[0].kind == "association"
+        each = 1 if puzzles else min(CAPTIONS, plan.protocol.captions or CAPTIONS)
+        return ("captions", task.dataset), plan.facts(task.dataset).images * each
+    stored = plan.data.on_features and plan.lacking(task.dataset, "") is None
+    if stored or packed:
+        pairs = plan.load(task.dataset) if stored else data.load(task.dataset, plan.drawn)
         names, prompts = pairs.classes[task.label], data.templates(pairs)
         return (names, prompts), len(names) * len(prompts)
     entry, _ = evaluation.parse(task.dataset)
     prompts = words.templates(entry)
     names = words.class_names(entry) or (task.dataset,)
     return (names, prompts), evaluation.counts(task.dataset)[1] * len(prompts)
-
-
-def _captions(plan: EvaluationPlan, name: str) -> int:
-    if name not in data.names() and evaluation.parse(name)[0].kind == "association":
-        return 1
-    return min(CAPTIONS, plan.protocol.captions or CAPTIONS)

@@ -33,9 +33,8 @@ class Audit:
     """The share of wrong pairs among those that were not injected."""
 
     share: float
-    interval: tuple[
-        float, float
-    ]  #: 95 % over pairs; begins at 0 if the model tells wrong and right pairs apart too little
+    #: 95 % over pairs; begins at 0 if the model tells wrong and right pairs apart too little
+    interval: tuple[float, float]
     auroc: float  #: between wrong and right pairs, if `share` of the others is wrong
 
 
