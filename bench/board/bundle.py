@@ -78,11 +78,14 @@ class BundleChecker:
             outcome.problems.append(f"{outcome.path}: holds the plans of {len(suites)} suites, and should hold one")
             return
         plan = store.plan(suites[0]) or {}
-        named, known = _named(plan), list[Run]()
+        cells: dict[str, list[Any]] = {}  # by the ids of their runs; a trial has none
+        for cell in plan["cells"]:
+            cells.setdefault(cell["run"], []).append(cell)
+        known: list[Run] = []
         for run in store.runs():
             outcome.runs += 1
             with _told(outcome, f"run {run.id[:SHORT]}: "):
-                known.append(self._run(run, plan, named.get(run.id, []), outcome))
+                known.append(self._run(run, plan, cells.get(run.id, []), outcome))
         with _told(outcome, "plan: "):
             for one in known[:1]:
                 follows.refuse_other_headline(plan, one)
@@ -145,14 +148,17 @@ def check_folder(paths: Sequence[Path]) -> list[BundleCheck]:
 
     Raises UserError for a path that is neither.
     """
-    checker, outcomes = BundleChecker(), []
-    asked = [bundle for path in paths for bundle in _bundles(path)]
-    beside = sorted({other for path in asked for other in path.parent.glob(f"*{SUFFIX}")} - {*asked})
-    for path in beside:
-        checker.check(path)
-    for path in asked:
-        outcomes.append(checker.check(path))
-    return outcomes
+    asked: list[Path] = []
+    for path in paths:
+        if not (path.is_dir() or path.is_file()):
+            raise UserError(
+                f"{path}: no such bundle or folder of bundles; `bench board submit RESULTS SUITE` writes one"
+            )
+        asked += sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+    checker = BundleChecker()
+    for other in sorted({other for path in asked for other in path.parent.glob(f"*{SUFFIX}")} - {*asked}):
+        checker.check(other)
+    return [checker.check(path) for path in asked]
 
 
 def checked(path: Path, store: Store) -> BundleCheck:
@@ -162,19 +168,3 @@ def checked(path: Path, store: Store) -> BundleCheck:
     if outcome.problems:
         raise UserError(*outcome.problems)
     return outcome
-
-
-def _bundles(path: Path) -> list[Path]:
-    if path.is_dir():
-        return sorted(path.glob(f"*{SUFFIX}"))
-    if not path.is_file():
-        raise UserError(f"{path}: no such bundle or folder of bundles; `bench board submit RESULTS SUITE` writes one")
-    return [path]
-
-
-def _named(plan: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the cells of a plan by the ids of their runs; a trial has none."""
-    cells: dict[str, list[Any]] = {}
-    for cell in plan["cells"]:
-        cells.setdefault(cell["run"], []).append(cell)
-    return cells

@@ -167,12 +167,8 @@ def refuse_other_inputs(settings: Mapping[str, Any], run: Run, reader: InputsRea
         del here["manifest"]
     for name, known in here.items():
         if known != (own := address.get(name)):
-            raise Refused(f"noise: the {name} of its settings have the hash {_short(known)}, and it says {_short(own)}")
+            raise Refused(f"noise: the {name} of its settings have the hash {known!s:.12}, and it says {own!s:.12}")
     return True
-
-
-def _short(value: str | None) -> str:
-    return str(value)[:12]
 
 
 def refuse_other_steps(run: RunStore, settings: Mapping[str, Any], reader: InputsReader) -> bool:
@@ -183,8 +179,9 @@ def refuse_other_steps(run: RunStore, settings: Mapping[str, Any], reader: Input
     if not is_here(settings) or (run.environment().get("packages") or {}).get("torch") != torch.__version__:
         return False
     own = run_of_settings(dict(settings), _PATH)
-    of_files = settings.get("start") or own.towers != _without_files(own.towers) or _names_files(own)
-    if of_files or BUDGET_KINDS[own.budget.kind].timed or own.keep.entry.scored:
+    paths = [field.name for field in fields(registry.find(own.method).Config) if field.metadata.get("path")]
+    of_files = own.towers != _without_files(own.towers) or any(own.config.get(name) for name in paths)
+    if of_files or settings.get("start") or BUDGET_KINDS[own.budget.kind].timed or own.keep.entry.scored:
         return False
     inputs = reader.for_model(own)
     resolved, ledger = counted(own, inputs), run.ledger()
@@ -199,12 +196,6 @@ def refuse_other_steps(run: RunStore, settings: Mapping[str, Any], reader: Input
         if ledger[f"{side}_backwards"] > forwards:
             raise Refused(f"ledger: {side}_backwards: are more than its forwards")
     return True
-
-
-def _names_files(run: Run) -> bool:
-    """Whether a hyper-parameter of a run is a path."""
-    paths = [field.name for field in fields(registry.find(run.method).Config) if field.metadata.get("path")]
-    return any(run.config.get(name) for name in paths)
 
 
 def fidelity(settings: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bench.arrays import Floats, Ints
 from bench.catalogue.families import FAMILIES
 from bench.data import evaluation
 from bench.errors import one_line
@@ -17,7 +16,7 @@ from bench.evaluation.noise.detection import point_scores
 from bench.evaluation.puzzles import SIZES
 from bench.evaluation.ranks import SCORES, AnswerRanks
 from bench.evaluation.retrieval import Retrieval
-from bench.store import Damaged, Record, RunStore
+from bench.store import Damaged, RunStore
 from bench.suite.tasks import Task
 
 Outcomes = Mapping[str, np.ndarray]
@@ -58,7 +57,10 @@ def recomputed(outcomes: Outcomes) -> Scores:
             sizes = (len(i2t.better), len(t2i.better))
             scores |= {(name, score): (value, sizes[name.startswith("t2i")]) for name, value in metrics.items()}
         if f"{score}_jaccard" in outcomes:
-            scores |= _of_puzzles(outcomes["candidates"], outcomes[f"{score}_jaccard"], score)
+            jaccard = outcomes[f"{score}_jaccard"]
+            parts = {metric: jaccard[np.isin(outcomes["candidates"], among)] for metric, among in SIZES.items()}
+            parts["jaccard"] = jaccard
+            scores |= {(metric, score): _mean(values) for metric, values in parts.items() if len(values)}
         if f"{score}_clean" in outcomes:
             scores |= _of_attack(outcomes, outcomes[f"{score}_clean"], score)
     if "correct" in outcomes:
@@ -96,7 +98,9 @@ def _ranks(outcomes: Outcomes, prefix: str) -> AnswerRanks:
 def _of_classes(outcomes: Outcomes, score: str) -> Scores:
     ranks, labels = _ranks(outcomes, f"{score}_"), outcomes["label"]
     scores = {(f"top{k}", score): _mean(ranks.hits(k)) for k in (1, 5)}
-    scores["mean_per_class_recall", score] = _mean_per_class(ranks.hits(1), labels), len(labels)
+    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    per_class = np.bincount(places, ranks.hits(1)) / counts
+    scores["mean_per_class_recall", score] = float(per_class.mean()), len(labels)
     if f"{score}_log_likelihood" in outcomes:
         if ranks.ties() > _TIES:
             raise ValueError(f"{score}_tied_wrong: holds more ties than classes have")
@@ -104,11 +108,6 @@ def _of_classes(outcomes: Outcomes, score: str) -> Scores:
         scores["likelihood", score] = float(np.exp(logs.mean())), len(logs)
         scores["mrr", score] = _mean(ranks.reciprocal())
     return scores
-
-
-def _mean_per_class(hits: Floats, labels: Ints) -> float:
-    _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    return float((np.bincount(places, hits) / counts).mean())
 
 
 def _of_training_pairs(outcomes: Outcomes, score: str) -> Scores:
@@ -128,11 +127,6 @@ def _of_attack(outcomes: Outcomes, predicted: np.ndarray, score: str) -> Scores:
     return {("attack_success", score): _mean(got), ("clean_accuracy", score): _mean(np.delete(right, targets))}
 
 
-def _of_puzzles(sizes: np.ndarray, jaccard: np.ndarray, score: str) -> Scores:
-    groups = {metric: jaccard[np.isin(sizes, among)] for metric, among in SIZES.items()} | {"jaccard": jaccard}
-    return {(metric, score): _mean(values) for metric, values in groups.items() if len(values)}
-
-
 def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, str, str, str]]]:
     """Return how many records an evaluation has, and (data set, task, metric, score) of those that its outcomes give.
 
@@ -149,14 +143,15 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
     given, seen = set[tuple[str, str, str, str]](), set[tuple[str, str]]()
     for one in records:
         where = f"{one.dataset} {one.task} {one.metric}"
-        if _key(one) != key:
+        if Task(one.task, one.dataset, protocol=one.protocol).key(one.at) != key:
             raise Refused(f"{place}: holds {where}, which has another key")
         if (one.metric, one.score) in seen:
             raise Refused(f"{place}: {where} is a duplicate")
         seen.add((one.metric, one.score))
         if one.higher_is_better == (one.metric in _LESS_IS_BETTER):
             raise Refused(f"{place}: higher_is_better of {where} is {str(one.higher_is_better).lower()}")
-        name = _own_name(one)
+        # a data set's main metric is one of the others; raises UserError for an unknown set
+        name = evaluation.parse(one.dataset)[0].metric if one.metric == "main" else one.metric
         known = again.get((name, one.score))
         if known is None and name in _STATED | _STATED_OF.get(family, frozenset()):
             continue
@@ -183,12 +178,3 @@ def _again(run: RunStore, key: str, rows: int) -> Scores:
         raise Refused(f"evaluations/{key}/outcomes.npz: {error.reason}") from error
     except (ValueError, KeyError, IndexError, TypeError, FloatingPointError) as error:
         raise Refused(f"evaluations/{key}/outcomes.npz: {one_line(error)}") from error
-
-
-def _key(record: Record) -> str:
-    return Task(record.task, record.dataset, protocol=record.protocol).key(record.at)
-
-
-def _own_name(record: Record) -> str:
-    """Return the metric of a record; of a data set's main one, which it is. Raises UserError for an unknown set."""
-    return evaluation.parse(record.dataset)[0].metric if record.metric == "main" else record.metric

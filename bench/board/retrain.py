@@ -80,7 +80,14 @@ def _trained(store: Store, stored: RunStore, where: Store) -> Run:
     run, planner = _restored(store, stored.settings(), stored), Planner(where)
     for planned in planner.plan([*_chain(run)]):
         if planned.run is run and planned.id != stored.id:
-            raise UserError(_other_id(stored, planned.id, planned.address))
+            known = stored.settings().get("address") or {}
+            names = sorted({*known, *planned.address})
+            other = [name for name in names if canonical(known.get(name)) != canonical(planned.address.get(name))]
+            words = f"this checkout gives it the id {planned.id[:SHORT]}: {', '.join(other)} differ"
+            commit = stored.environment().get("commit")
+            raise UserError(
+                f"run {stored.id[:SHORT]}: cannot be trained again as it was; {words} (it was made at commit {commit})"
+            )
         state, message = work(replace(planned, lent=True), where, Progress(), lambda: False, reader=planner.reader)
         if state != "done":
             raise UserError(f"run {stored.id[:SHORT]}: the retraining ended as {state}: {message}")
@@ -102,15 +109,6 @@ def _restored(store: Store, settings: Mapping[str, Any], stored: RunStore) -> Ru
     if not reference.settings():
         raise UserError(f"run {stored.id[:SHORT]}: starts from run {identity[:SHORT]}, which is not in {store.root}")
     return replace(run, reference=_restored(store, reference.settings(), reference))
-
-
-def _other_id(stored: RunStore, identity: str, address: Mapping[str, Any]) -> str:
-    known = stored.settings().get("address") or {}
-    names = sorted({*known, *address})
-    other = [name for name in names if canonical(known.get(name)) != canonical(address.get(name))]
-    words = f"this checkout gives it the id {identity[:SHORT]}: {', '.join(other)} differ"
-    commit = stored.environment().get("commit")
-    return f"run {stored.id[:SHORT]}: cannot be trained again as it was; {words} (it was made at commit {commit})"
 
 
 def _compared(stored: RunStore, again: RunStore, title: str) -> Retrained:

@@ -19,7 +19,6 @@ from bench.errors import UNFINISHED, UserError
 
 if TYPE_CHECKING:
     from bench.planning.outcomes import RunOutcomes
-    from bench.suite.suite import Suite
 
 
 def run(
@@ -54,8 +53,15 @@ def run(
         loaded, labels, numbers = bench.load_suite(suite, overrides or ()), only or [], _numbers(seeds)
         store_at(results)
         if plan_only:
-            others = dry_run or track or jobs or gpus or processes or launcher != "local"
-            return _queue(loaded, results, labels, numbers, others)
+            if dry_run or track or jobs or gpus or processes or launcher != "local":
+                raise UserError(
+                    "--plan-only: goes with --only, --seeds and --set; `bench worker` takes the options of execution"
+                )
+            from bench.launch.worker import queue
+
+            count, worker = queue(loaded, results, labels, numbers), shlex.join(["bench", "worker", str(results)])
+            echo(f"queued: {count} runs of {loaded.name}; execute them with: {worker}")
+            return 0
         if dry_run:
             estimate = partial(bench.dry_run, gpus=gpus, launcher=launcher, gpu=gpu, utilisation=utilisation)
             echo(*estimate(loaded, results, only=labels, seeds=numbers))
@@ -95,22 +101,6 @@ def worker(
         return _conclude(work_off(results, suite or (), LaunchRequest(jobs, gpus, processes, track)))
 
     raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
-
-
-def _queue(suite: Suite, results: Path, only: list[str], seeds: list[int], others: object) -> int:
-    """Queue a suite for workers, print the command that starts one, and return the exit code 0.
-
-    Raises UserError if `others` are given.
-    """
-    if others:
-        raise UserError(
-            "--plan-only: goes with --only, --seeds and --set; `bench worker` takes the options of execution"
-        )
-    from bench.launch.worker import queue
-
-    runs = queue(suite, results, only, seeds)
-    echo(f"queued: {runs} runs of {suite.name}; execute them with: {shlex.join(['bench', 'worker', str(results)])}")
-    return 0
 
 
 def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path, lead: Callable[[], int]) -> int:

@@ -51,7 +51,10 @@ def execute(
     a process that executes several runs passes the same one. Raises Interrupted after a requested stop, ClaimLost if
     the claim is lost, and any error of a broken run; the caller then sets the status.
     """
-    inputs, steps = _read_inputs(planned, reader), planned.resolved.steps
+    inputs, steps = (reader or InputsReader()).inputs(planned.run), planned.resolved.steps
+    if inputs.summary().hashes != planned.inputs.hashes:  # a job may start hours after its plan
+        message = "the training data changed since this was planned; start again: the run then gets an id of its own"
+        raise UserError(f"{planned.run.data.name}: {message}")
     with tracked(writer, track, planned.run.title, steps) if writer else nullcontext(None) as own:
         out = own or store.run(planned.id)
         todo = current().agree(_prepare(planned, inputs, own, progress) if own else _Todo())
@@ -90,24 +93,22 @@ def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progres
     """Look at what there is of the run, write its small files, and leave a checkpoint that training can go on from."""
     plan, curve = planned.evaluation, (*planned.run.evaluate.curve, 1.0)
     points = [at for at in curve if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
-    _prepare_store(planned, inputs, out)
-    lacking = _lacking(planned, out, points)
+    versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
+    address = {"id": planned.id, "address": planned.address, "resolved": planned.resolved.to_json()}
+    out.write_settings({**planned.run.settings(), **versions, **address})
+    if not out.finished:
+        out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **out.progress()})
+    manifest = inputs.manifest
+    if planned.manifest is not None and manifest is not None and not out.path("noise.parquet").exists():
+        out.write_path("noise.parquet", manifest.save)
+    # weights of measured points may be gone (`bench store gc`), but another run that starts from them needs the final
+    needed = {*points} if out.finished and not planned.lent else {*points, 1.0}
+    lacking = [at for at in sorted(needed) if not out.path(weights_name(at)).exists()]
     train, again = bool(lacking) or not (out.finished or out.ledger()), out.finished and bool(lacking)
     damaged = _leave_checkpoint(out.again() if again else out, planned.resolved.steps, lacking) if train else ""
     if damaged:
         progress.stage(damaged)
     return _Todo(tuple(points), tuple(lacking), train, again)
-
-
-def _lacking(planned: Planned, out: RunStore, points: list[float]) -> list[float]:
-    """Return the shares of the budget at which weights are needed but not there.
-
-    Those of measured points may be gone (`bench store gc`); a finished run needs its final ones for a run that starts
-    there.
-    """
-    finished = out.status()["state"] == "done"
-    needed = {*points} if finished and not planned.lent else {*points, 1.0}
-    return [at for at in sorted(needed) if not out.path(weights_name(at)).exists()]
 
 
 def _close(
@@ -145,27 +146,6 @@ def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:
     if step is not None and any(math.ceil(at * steps) <= step for at in missing):
         out.discard(CHECKPOINT)
     return ""
-
-
-def _prepare_store(planned: Planned, inputs: Inputs, out: RunWriter) -> None:
-    """Write the small files that are not there; note that the run is worked on, unless it is finished."""
-    versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
-    address = {"id": planned.id, "address": planned.address, "resolved": planned.resolved.to_json()}
-    out.write_settings({**planned.run.settings(), **versions, **address})
-    if not out.finished:
-        out.set_status("running", **{"steps": planned.resolved.steps, "stage": "train", **out.progress()})
-    manifest = inputs.manifest
-    if planned.manifest is not None and manifest is not None and not out.path("noise.parquet").exists():
-        out.write_path("noise.parquet", manifest.save)
-
-
-def _read_inputs(planned: Planned, reader: InputsReader | None) -> Inputs:
-    """The run's inputs. Raises UserError if they are not those of the plan, because a job may start hours later."""
-    inputs = (reader or InputsReader()).inputs(planned.run)
-    if inputs.summary().hashes != planned.inputs.hashes:
-        message = "the training data changed since this was planned; start again: the run then gets an id of its own"
-        raise UserError(f"{planned.run.data.name}: {message}")
-    return inputs
 
 
 def _evaluate(

@@ -101,7 +101,11 @@ def _counted(planned: Sequence[Planned], reader: InputsReader) -> tuple[int, int
     resolved = [one.resolved for one in planned]
     samples = sum(one.steps * one.batch for one in resolved)
     steps, flops = sum(one.steps for one in resolved), sum(one.flops for one in resolved)
-    return len(planned), steps, samples, flops, _disk(planned, reader)
+    disk = 0  # weights, and a checkpoint with AdamW's two moments; methods add little, and features are deleted
+    for group in _by_towers(planned):
+        weights = sum(x.numel() * x.element_size() for x in _towers(group[0], reader).state_dict().values())
+        disk += weights * (len(SNAPSHOTS) + 1 + 3) * len(group)
+    return len(planned), steps, samples, flops, disk
 
 
 def _towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
@@ -179,16 +183,3 @@ def _alike(first: Run, store: Store) -> Iterator[tuple[dict[str, Any], int]]:
         spent = ledger.keys() >= {"flops", "evaluate_seconds"} and ledger.get("train_seconds")
         if same and spent and run.status()["state"] == "done":
             yield ledger, environment.get("ranks", {}).get("world", 1)
-
-
-def _disk(planned: Sequence[Planned], reader: InputsReader) -> int:
-    """Return the bytes that runs store: weights, and a checkpoint with AdamW's two moments.
-
-    Only the towers are counted, because methods add little to them. Features are deleted when a run is evaluated.
-    """
-    total = 0
-    for group in _by_towers(planned):
-        towers = _towers(group[0], reader)
-        weights: int = sum(x.numel() * x.element_size() for x in towers.state_dict().values())
-        total += weights * (len(SNAPSHOTS) + 1 + 3) * len(group)
-    return total

@@ -51,25 +51,20 @@ def count_step_flops(
     Pairwise losses are counted on real tensors with at most 64 rows, because they may look at values, and scaled by
     (B / rows)^2. passes: as `counting` takes them.
     """
-    return {phase.name: _phase_flops(method, towers, batch, image_size, phase, passes) for phase in method.phases()}
-
-
-def _phase_flops(
-    method: Method, towers: OpenClipTowers, batch: int, image_size: int, phase: Phase, passes: Passes
-) -> int:
     rows, small = min(batch, TOWER_ROWS), min(batch, 64)
-    encoding, z = tower_flops(method, towers, rows, image_size, phase, passes)
-    clock = clock_of(phase)
-    leaves = {name: example_leaf(x, small) for name, x in z.items()}
-    loss_method = copy.deepcopy(method)
-    with FlopCounterMode(display=False) as loss_counter:
-        ids = torch.arange(small)
-        with torch.no_grad():
-            observed = loss_method.observe(leaves, Batch(ids, clock))
-            observed = loss_method.draw(leaves, observed, slice(0, small))
-        torch.stack(_terms(loss_method.loss(leaves, observed, slice(0, small)))).sum().backward()
-    pairwise = (batch / small) ** 2
-    return int(round(encoding * batch / rows) + round(loss_counter.get_total_flops() * pairwise))
+    of_step: dict[str, int] = {}
+    for phase in method.phases():
+        encoding, z = tower_flops(method, towers, rows, image_size, phase, passes)
+        leaves = {name: example_leaf(x, small) for name, x in z.items()}
+        loss_method = copy.deepcopy(method)
+        with FlopCounterMode(display=False) as loss_counter:
+            with torch.no_grad():
+                observed = loss_method.observe(leaves, Batch(torch.arange(small), clock_of(phase)))
+                observed = loss_method.draw(leaves, observed, slice(0, small))
+            torch.stack(_terms(loss_method.loss(leaves, observed, slice(0, small)))).sum().backward()
+        pairwise = (batch / small) ** 2
+        of_step[phase.name] = round(encoding * batch / rows) + round(loss_counter.get_total_flops() * pairwise)
+    return of_step
 
 
 def _terms(loss: object) -> list[Tensor]:

@@ -68,19 +68,28 @@ def build(
     Evaluation sets are read to describe them, so a broken one fails now. Those of the package never change, so their
     description in the `last` plan is used again.
     """
+    from bench.data.source import source
     from bench.evaluation import EvaluationPlan
     from bench.training.inputs import facts_of
 
     by_key = {item.run.key: item for item in planned}
+    first, pairs = planned[0], planned[0].inputs
     sets = EvaluationPlan(suite.data, suite.evaluate)
     same = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, sets.protocol.label)
     known = same and suite.data.embedded and not sets.wanted()
-    facts = facts_of(planned[0].run, planned[0].inputs.seen)
+    facts = facts_of(first.run, pairs.seen)
     return {
         **outline(suite),
         "suite_hash": suite.hash,
         "made": time.time(),
-        "data": _data(planned),
+        "data": {
+            "name": pairs.name,
+            "description": pairs.description,
+            "size": first.run.data.size,
+            "rows": pairs.rows,
+            "hash": pairs.data_hash,
+            **source(first.run.data).about(),
+        },
         "primary": sets.primary(),
         "methods": [_method(suite, entry, facts) for entry in suite.methods],
         "baseline": suite.baseline_row,
@@ -101,10 +110,14 @@ def build(
 
 def outline(suite: Suite) -> dict[str, Any]:
     """Return the part of a plan that follows from the suite's settings alone, without runs. Needs no torch."""
+    values = [budget.value for budget in suite.budget.all]
+    several = {"values": values} if len(values) > 1 else {}
+    budget = {"kind": suite.budget.kind, "value": max(values), **several}
+    budget |= {"unit": BUDGET_KINDS[suite.budget.kind].unit, "rule": suite.budget_rule}
     return {
         "suite": suite.name,
         "description": suite.description,
-        "budget": _budget(suite),
+        "budget": budget,
         "data": {"name": suite.data.name, "rows": suite.data.rows or 0},
         "methods": [],
         "noises": _blocks(suite),
@@ -114,21 +127,6 @@ def outline(suite: Suite) -> dict[str, Any]:
         "settings": {"train": suite.train.model_dump(mode="json")},
         "tables": suite.tables.model_dump(mode="json") if suite.tables else None,
     }
-
-
-def _budget(suite: Suite) -> dict[str, Any]:
-    values = [budget.value for budget in suite.budget.all]
-    unit, several = BUDGET_KINDS[suite.budget.kind].unit, {"values": values} if len(values) > 1 else {}
-    return {"kind": suite.budget.kind, "value": max(values), **several, "unit": unit, "rule": suite.budget_rule}
-
-
-def _data(planned: Sequence[Planned]) -> dict[str, Any]:
-    from bench.data.source import source
-
-    first = planned[0]
-    pairs = first.inputs
-    about = {"name": pairs.name, "description": pairs.description, "size": first.run.data.size}
-    return {**about, "rows": pairs.rows, "hash": pairs.data_hash, **source(first.run.data).about()}
 
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:

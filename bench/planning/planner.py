@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from bench.planning.budget import no_steps, resolve
 from bench.planning.flops import StepPrices, pair_price, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import calibration
-from bench.store import Damaged, RunStore, Store
+from bench.store import Damaged, Store
 from bench.suite.keep_settings import UNTREATED
 from bench.suite.run import Run, address
 from bench.suite.settings import SYNTHETIC
@@ -72,11 +73,16 @@ class Planner:
             hashes = summary.data_hash, summary.manifest_hash
             content = address(run, *hashes, reference, digest(seconds) if seconds else None, summary.kept_hash)
             identity = digest(content)
-            known = _stored_steps(self.store.run(identity))
+            with contextlib.suppress(Damaged):  # steps that cannot be read are counted again
+                known = self.store.run(identity).settings().get("resolved")
         if known is not None:
             resolved = ResolvedSteps.from_json(known)
         else:
-            prices, scoring = step_prices(costed, inputs), _scoring_price(run, inputs)
+            prices, scoring = step_prices(costed, inputs), 0
+            if run.keep.entry.scored:  # all pairs are scored before the first step
+                by = run.scorer.run if run.scorer else run.reference
+                assert by is not None
+                scoring = pair_price(by, inputs) * len(inputs.pairs)
             try:
                 resolved = _resolve(run, summary, prices, seconds, scoring)
             except UserError as error:
@@ -91,14 +97,6 @@ def plan(runs: Sequence[Run], store: Store) -> list[Planned]:
 
 class _NoSteps(Exception):
     """The budget of a run buys no steps, or one of its phases has none."""
-
-
-def _stored_steps(run: RunStore) -> dict[str, Any] | None:
-    """Return the steps in a run's settings, or None if it has none that can be read: they are counted again."""
-    try:
-        return run.settings().get("resolved")
-    except Damaged:
-        return None
 
 
 def _expected(run: Run, stand_in: Run, inputs: Inputs) -> InputsSummary:
@@ -140,15 +138,6 @@ def counted(run: Run, inputs: Inputs) -> ResolvedSteps:
     """
     summary = InputsSummary(inputs.pairs.name, inputs.pairs.description, len(inputs.pairs), len(inputs.seen))
     return _resolve(run, summary, step_prices(run, inputs), None, 0)
-
-
-def _scoring_price(run: Run, inputs: Inputs) -> int:
-    """Return the FLOPs of scoring all pairs before the first step; 0 for a run whose rows no scorer chooses."""
-    if not run.keep.entry.scored:
-        return 0
-    by = run.scorer.run if run.scorer else run.reference
-    assert by is not None
-    return pair_price(by, inputs) * len(inputs.pairs)
 
 
 def _resolve(

@@ -82,7 +82,11 @@ def _needs(store: Store) -> Needs:
     for suite, plan in plans.items():
         for identity in re.findall(r'"([0-9a-f]{64})"', json.dumps(plan)):
             needs.setdefault(identity, set())
-        points = {(at, plan.get("protocol", "")) for at in _curve(plan, store.suite(suite) / "plan.json")}
+        try:
+            points = {(at, plan.get("protocol", "")) for at in plan["settings"]["evaluate"]["curve"]}
+        except (KeyError, TypeError) as error:
+            reason = "settings.evaluate is missing, so nothing says what it needs"
+            raise Damaged(store.suite(suite) / "plan.json", reason, RENEW_PLAN.format(suite)) from error
         for cell in plan["cells"]:
             for identity in filter(None, (cell["run"], cell["reference_run"])):
                 needs.setdefault(identity, set()).update(points)
@@ -95,16 +99,6 @@ def _read(read: Callable[[str], Any], suite: str) -> Any:
     except Damaged as error:
         reason = error.reason.removeprefix("cannot be read: ")
         raise Damaged(error.path, f"cannot be read, so nothing says what it needs: {reason}", error.remedy) from error
-
-
-def _curve(plan: Mapping[str, Any], path: Path) -> list[float]:
-    """Return the points of the curve that a plan measures."""
-    try:
-        curve: list[float] = plan["settings"]["evaluate"]["curve"]
-    except (KeyError, TypeError) as error:
-        remedy = RENEW_PLAN.format(path.parent.name)
-        raise Damaged(path, "settings.evaluate is missing, so nothing says what it needs", remedy) from error
-    return curve
 
 
 def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:

@@ -227,7 +227,11 @@ def refuse_run(run: RunStore) -> None:
         settings, status = run.settings(), run.read_status()
         if status["state"] == "missing" or not settings:
             raise Untrusted("is not complete")
-        _refuse_id(run, settings)
+        path, address = run.path("settings.json"), settings.get("address")
+        if settings.get("id") != run.id or not isinstance(address, dict) or digest(address) != run.id:
+            raise Damaged(path, "the run's id is not the digest of its address")
+        if odd := _disagreement(settings, address):
+            raise Damaged(path, f"{odd}: differs from the address, which the run's id is the digest of")
         weights = _refuse_other_weights(run)
         steps = sum(count for _, count in settings.get("resolved", {"phases": []})["phases"])
         if "resolved" in settings and (status.get("step") or 0) > steps:
@@ -238,15 +242,6 @@ def refuse_run(run: RunStore) -> None:
             names = {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file()}
             if lacking := sorted(filter(is_hashed, names - {*run.hashes()})):
                 raise Damaged(run.path(HASHES), f"holds no hash of {lacking[0]}")
-
-
-def _refuse_id(run: RunStore, settings: Mapping[str, Any]) -> None:
-    """Raise Damaged unless the run's id is the digest of the address in its settings, which they agree with."""
-    path, address = run.path("settings.json"), settings.get("address")
-    if settings.get("id") != run.id or not isinstance(address, dict) or digest(address) != run.id:
-        raise Damaged(path, "the run's id is not the digest of its address")
-    if odd := _disagreement(settings, address):
-        raise Damaged(path, f"{odd}: differs from the address, which the run's id is the digest of")
 
 
 def _disagreement(settings: Mapping[str, Any], address: Mapping[str, Any]) -> str:

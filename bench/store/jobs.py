@@ -5,6 +5,7 @@ Where SLURM's stand one call of squeue says. Ray's end with the process that sub
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import time
@@ -21,7 +22,6 @@ from bench.store.reading import Damaged, read_json
 from bench.store.run import RunStore
 
 FILE = "job.json"
-_FIELDS = "%i|%T|%r"  #: id, state, reason; an element of an array has a line of its own
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,11 @@ def jobs(runs: Iterable[RunStore]) -> dict[str, SubmittedJob]:
     Calls squeue once, or never if no run was submitted to SLURM. On a machine without squeue every such job's state is
     "UNKNOWN". Raises UserError if SLURM does not answer.
     """
-    noted = {run: job for run in runs if (job := _noted(run))}
+    noted: dict[RunStore, dict[str, Any]] = {}
+    for run in runs:
+        with contextlib.suppress(Damaged):  # the run itself is shown as damaged; the jobs of the others are known
+            if job := read_note(run):
+                noted[run] = job
     here = shutil.which("squeue") is not None
     of_slurm = any("by" not in entry for entry in noted.values())
     queue, absent = _queue() if of_slurm and here else {}, (None, "") if here else ("UNKNOWN", "no squeue here")
@@ -83,16 +87,10 @@ def read_note(run: RunStore) -> dict[str, Any] | None:
     return job
 
 
-def _noted(run: RunStore) -> dict[str, Any] | None:
-    try:
-        return read_note(run)
-    except Damaged:  # the run itself is shown as damaged; the jobs of the others are known
-        return None
-
-
 def _queue() -> dict[str, tuple[str | None, str]]:
     """Return (state, reason) of every job that this user has in the queue, by the job's id."""
-    command = ["squeue", "--me", "--array", "--noheader", f"--format={_FIELDS}"]
+    # id, state and reason; an element of an array has a line of its own
+    command = ["squeue", "--me", "--array", "--noheader", "--format=%i|%T|%r"]
     try:
         output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     except (subprocess.SubprocessError, OSError) as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -109,9 +109,11 @@ def _contents(run: RunStore, state: str, bundle: bool) -> dict[str, bytes]:
     """Return the packed files of a run by their names. Raises Damaged for the first file that is not whole."""
     for error in problems(run):
         raise error
-    known = run.hashes()
-    contents = {}
-    for name in _names(run, state, bundle):
+    parts = ("records.json", "outcomes.npz") if bundle else ("records.json",)
+    measured = () if bundle and state == "failed" else run.evaluations()  # the board shows no numbers of a failed run
+    evaluations = [f"evaluations/{key}/{part}" for key in measured for part in parts]
+    known, contents = run.hashes(), {}
+    for name in (*_PARTS, *evaluations, *((METRICS, HASHES) if bundle else ())):
         content = read_bytes(run.path(name), ARRAYS if name.endswith(".npz") else LINES)
         if content is None:
             continue
@@ -119,14 +121,6 @@ def _contents(run: RunStore, state: str, bundle: bool) -> dict[str, bytes]:
             raise Damaged(run.path(name), "differs from the sha256 that was stored when it was made")
         contents[name] = content
     return contents
-
-
-def _names(run: RunStore, state: str, bundle: bool) -> Iterator[str]:
-    yield from _PARTS
-    parts = ("records.json", "outcomes.npz") if bundle else ("records.json",)
-    measured = () if bundle and state == "failed" else run.evaluations()  # the board shows no numbers of a failed run
-    yield from (f"evaluations/{key}/{part}" for key in measured for part in parts)
-    yield from (METRICS, HASHES) if bundle else ()
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:

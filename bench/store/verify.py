@@ -112,8 +112,16 @@ def examine(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
 
     With `fix`, what is damaged is moved aside. Runs that a process works on are left alone.
     """
-    errors = list(_beside_runs(store).values())
-    wrong, mended = ([], list(map(_moved, errors))) if fix else (list(map(str, errors)), [])
+    beside = _Found()
+    for name in store.plans():
+        beside.by(store.plan, name)
+    for path in sorted(store.root.glob(f"[!.]*/{TRIALS}")):
+        beside.by(store.trials, path.parent.name)
+    for name in store.queues():
+        beside.by(store.queued, name)
+    for path in sorted(store.root.glob("calibrations/[!.]*.json")):
+        beside.by(reading.read_json, path, "seconds", reading.SMALL, RENEW_SECONDS)
+    wrong, mended = ([], list(map(_moved, beside.values()))) if fix else (list(map(str, beside.values())), [])
     for run in (*store.runs(), *map(RunStore, sorted(store.root.glob("[!.]*/evaluated/[!.]*/")))):
         errors = [] if holder(run.folder) else problems(run, thorough=True) + problems(run.again(), True)
         if not fix or not errors:
@@ -131,17 +139,3 @@ def examine(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
 
 def _moved(error: Damaged) -> str:
     return str(Damaged(error.path, error.reason, f"moved to {set_aside(error.path).name}"))
-
-
-def _beside_runs(store: Store) -> _Found:
-    """Look at the files beside the runs."""
-    found = _Found()
-    for name in store.plans():
-        found.by(store.plan, name)
-    for path in sorted(store.root.glob(f"[!.]*/{TRIALS}")):
-        found.by(store.trials, path.parent.name)
-    for name in store.queues():
-        found.by(store.queued, name)
-    for path in sorted(store.root.glob("calibrations/[!.]*.json")):
-        found.by(reading.read_json, path, "seconds", reading.SMALL, RENEW_SECONDS)
-    return found

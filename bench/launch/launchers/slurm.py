@@ -88,7 +88,8 @@ def submit_all(
     executor = _executor(store.suite(suite) / "slurm", settings, options, suite)
     awaited = {one.reference for one in left}
     for dependency, group in _waves(left, known, summary, store, progress):
-        executor.update_parameters(additional_parameters=settings.extra | _dependent(dependency))
+        awaits = {"dependency": f"afterok:{dependency}", "kill-on-invalid-dep": "yes"} if dependency else {}
+        executor.update_parameters(additional_parameters=settings.extra | {"requeue": True} | awaits)
         works = [
             SlurmJob(part, store.root.resolve(), registry.plugins(), settings.gpus, options)
             for part in parcels(group, awaited, settings.runs_per_job)
@@ -149,13 +150,6 @@ def _executor(folder: Path, settings: SlurmSettings, options: LaunchOptions, sui
         **{name: value for name, value in asked.items() if value is not None},
     )
     return executor
-
-
-def _dependent(job: str | None) -> dict[str, Any]:
-    """Return sbatch's options for a job that can be queued again, and waits for another one if any."""
-    if job is None:
-        return {"requeue": True}
-    return {"requeue": True, "dependency": f"afterok:{job}", "kill-on-invalid-dep": "yes"}
 
 
 def _submitted(executor: Any, works: Sequence[SlurmJob]) -> Iterator[tuple[SlurmJob, Any]]:
