@@ -94,7 +94,10 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
     (folder / FILE).unlink(missing_ok=True)  # until all figures of this report lie there
     for name, content in files.items():
         write_bytes(folder / name, content, durable=False)
-    _remove_others(folder, {folder / name for name in files})
+    kinds = ("tables/*.csv", "tables/*.tex", "figures/*.pdf", "figures/*.png")
+    there = {path for kind in kinds for path in folder.glob(kind)}
+    for path in there - {folder / name for name in files}:
+        path.unlink()
     states = {run.run: run.state for run in results.runs}
     return Built(
         paths=tuple(folder / name for name in files if name != FILE),
@@ -168,17 +171,8 @@ def table_files(results: Results, made: Sequence[Table]) -> dict[str, bytes]:
     """Return tables as CSV and LaTeX, and a document of all, by their names beside the page."""
     from reports.tables.csv import table_csv
 
-    files: dict[str, bytes] = {}
-    for table in made:
-        files[f"tables/{table.name}.csv"] = table_csv(table).encode()
+    files = {f"tables/{table.name}.csv": table_csv(table).encode() for table in made}
     latex = {table.name: for_a_paper(results, table) for table in made}
     files |= {f"tables/{name}.tex": text.encode() for name, text in latex.items()}
     inputs = [rf"\input{{{name}}}" for name in latex]
     return {**files, "tables/all.tex": document([*inputs, *references(results, list(latex.values()))]).encode()}
-
-
-def _remove_others(folder: Path, written: set[Path]) -> None:
-    for kind in ("tables/*.csv", "tables/*.tex", "figures/*.pdf", "figures/*.png"):
-        for path in folder.glob(kind):
-            if path not in written:
-                path.unlink()

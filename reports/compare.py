@@ -9,7 +9,7 @@ from bench.console.text import columns, joined
 from bench.errors import UserError, nearest
 from bench.store import Store
 from reports.headlines import Named, primary
-from reports.measure import cell, record_measure
+from reports.measure import cells_under, record_measure
 from reports.pages.answer import judged
 from reports.results import Results, load, uses
 from reports.statistics.chance import unlearned
@@ -119,7 +119,7 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
 
 def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: str, b: str) -> Line:
     measure = record_measure(results, *named)
-    cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in (a, b)}
+    cells = cells_under(results, noise, measure, (a, b))
     own, other = cells[a].by_seed, cells[b].by_seed
     shared = sorted(own.keys() & other.keys())
     column, lost = measure.column, tuple(label for label in (a, b) if label in unlearned(results)[noise])
@@ -147,9 +147,8 @@ def _examples(results: Results, outcomes: AllOutcomes, named: Named, cells: Mapp
 
 
 def _cost(results: Results, noise: str, a: str, b: str) -> float | None:
-    measure = relative_cost(results)
-    costs = [cell(results.of(label, noise), measure, "").value for label in (a, b)]
-    return costs[0] / costs[1] if costs[0] and costs[1] else None
+    own, other = (one.value for one in cells_under(results, noise, relative_cost(results), (a, b)).values())
+    return own / other if own and other else None
 
 
 def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | None]) -> str:

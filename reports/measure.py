@@ -131,6 +131,12 @@ def cell(runs: Sequence[RunResult], measure: Measure, score: str) -> Cell:
     return Cell("value", mean(values), std(values), tuple(measured), tuple(lacking), over_budget=over)
 
 
+def cells_under(results: Results, noise: str, measure: Measure, labels: Iterable[str] | None = None) -> dict[str, Cell]:
+    """Return label -> cell under a noise, each under its method's own score; by default of all methods."""
+    chosen = results.methods if labels is None else labels
+    return {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in chosen}
+
+
 def lead(runs: Sequence[RunResult], text: str = "–") -> Cell:
     """Return a cell that leads to a method's runs and says whether one of them spent too much."""
     over = any(run.over_budget for run in runs)
@@ -141,7 +147,7 @@ def values_by_seed(
     results: Results, noise: str, measure: Measure, labels: Iterable[str]
 ) -> dict[str, dict[int, float]]:
     """Return label -> seed -> value under each method's own score, of the labels that have a value."""
-    cells = {label: cell(results.of(label, noise), measure, results.methods[label]["score"]) for label in labels}
+    cells = cells_under(results, noise, measure, labels)
     return {label: one.by_seed for label, one in cells.items() if one.measured}
 
 

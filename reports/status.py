@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bench.store import Store
+from bench.store.run import SHORT
 from reports.pages.sections import describe_error
 from reports.results import RunResult, load
 
-SHORT = 16  #: characters of an id that are printed
 HEAD = ("method", "noise", "seed", "state", "step", "run", "")
 
 

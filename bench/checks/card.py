@@ -177,21 +177,16 @@ def _two_sides(
         (registry.find(identity.equals), identity.other, ""),
     ):
         method = lab.build(kind, rows=TOTAL, batch=rows, dim=z["image"].shape[1], seed=seed, **config)  # type: ignore[arg-type]
-        _prepare(method)
+        towers = lab.TinyTowers()
+        with torch.random.fork_rng(devices=[]):  # what it adds to towers is equal at equal seeds
+            torch.manual_seed(1)
+            side_towers.hold_reference(method, towers, None)
+            method.prepare(towers)
+        method.double()
         when = Clock(step=0, phase=phase or method.phases()[-1].name, progress=0.0, epoch=0)
         loss = total_of(method.loss(z, constants(method, z, when)[1], slice(0, rows)))
         sides.append(graded(method, loss, z))
     return sides[0], sides[1]
-
-
-def _prepare(method: Any) -> None:
-    """Let a method in fp64 add what it adds to towers, equal at equal seeds."""
-    towers = lab.TinyTowers()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        side_towers.hold_reference(method, towers, None)
-        method.prepare(towers)
-    method.double()
 
 
 def brought(method: str, path: Path) -> Iterator[Case]:

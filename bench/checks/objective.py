@@ -15,7 +15,6 @@ from bench.checks.subject import (
     Failed,
     Skipped,
     Subject,
-    Variant,
     constants,
     everywhere,
     graded,
@@ -25,7 +24,7 @@ from bench.checks.subject import (
 )
 from bench.errors import one_line
 from methods.base import LogitScale
-from methods.protocol import Batch, Clock, Tensors
+from methods.protocol import Batch, Tensors
 
 
 def gradient(subject: Subject) -> None:
@@ -96,8 +95,10 @@ def permutation(subject: Subject) -> None:
         order = _shuffled(subject.absent(variant))
         moved = {name: x.detach()[order].clone().requires_grad_(x.requires_grad) for name, x in z.items()}
         other, ids = copy.deepcopy(method), torch.arange(TOTAL)
+        (reseeded, _), (_, fresh) = subject.embedded(variant, seed=12345), subject.embedded(variant)
+        _, redrawn = constants(reseeded, fresh, when)
         _, drawn = constants(method, z, when)
-        if _draws(subject, variant, when, drawn):
+        if any(x.shape != redrawn[name].shape or not torch.equal(x, redrawn[name]) for name, x in drawn.items()):
             drawn_there = {name: _permuted(x, order) for name, x in drawn.items()}
             there = total_of(other.loss(moved, drawn_there, WHOLE))
         else:
@@ -118,13 +119,6 @@ def _shuffled(classes: Tensor) -> Tensor:
         members = (classes == one).nonzero().flatten()
         order[members] = members[torch.randperm(len(members), generator=draws)]
     return order
-
-
-def _draws(subject: Subject, variant: Variant, when: Clock, drawn: Tensors) -> bool:
-    """Return whether constants depend on the seed."""
-    (method, _), (_, z) = subject.embedded(variant, seed=12345), subject.embedded(variant)
-    _, others = constants(method, z, when)
-    return any(x.shape != others[name].shape or not torch.equal(x, others[name]) for name, x in drawn.items())
 
 
 def _permuted(x: Tensor, order: Tensor) -> Tensor:

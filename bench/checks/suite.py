@@ -126,7 +126,13 @@ def check(adapter: str | Path | type[Method], say: Say = str) -> list[Result]:
     `say` receives each result as a line as soon as it is known. Raises UserError if there is no such method, or if a
     file cannot be imported.
     """
-    target = str(_file_of(adapter)) if isinstance(adapter, type) else str(adapter)
+    target = str(adapter)
+    if isinstance(adapter, type):
+        try:
+            target = inspect.getfile(adapter)
+        except (OSError, TypeError) as error:
+            reason = "has no source file; write the adapter to a file of its own"
+            raise UserError(f"{adapter.__name__}: {reason}") from error
     return _examined([target], say, failures_only=False)
 
 
@@ -150,13 +156,6 @@ def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Res
     finally:
         torch.set_num_threads(before)
     return results
-
-
-def _file_of(adapter: type[Method]) -> Path:
-    try:
-        return Path(inspect.getfile(adapter))
-    except (OSError, TypeError) as error:
-        raise UserError(f"{adapter.__name__}: has no source file; write the adapter to a file of its own") from error
 
 
 SIGNS: dict[Outcome, str] = {"passed": "+", "failed": "FAIL", "skipped": "-", "expected": "x"}

@@ -157,9 +157,13 @@ def noise_mask(subject: Subject) -> None:
     The method trains twice on the same images and captions. Once the data itself is wrong and the runner does not know;
     once the data is right and a noise manifest makes it wrong. Both trainings write the same bytes.
     """
-    imported = sorted(_imports(Path(registry.source(subject.name).path)))
+    imported: list[str] = []
+    for node in ast.walk(ast.parse(Path(registry.source(subject.name).path).read_bytes())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        imported += [name for name in names if name.partition(".")[0] == "bench"]
     if imported:
-        raise Failed(f"imports {', '.join(imported)}; methods do not know the runner")
+        raise Failed(f"imports {', '.join(sorted(imported))}; methods do not know the runner")
     training = training_of(subject, towers="vit", precision="fp32", steps=3, rows=20, batch=16)
     clean = pairs(training.rows)
     manifest = shuffled_captions(clean, 0.5, seed=3)
@@ -171,13 +175,6 @@ def noise_mask(subject: Subject) -> None:
         train_alone(training, unknown, data=wrong)
         train_alone(training, known, data=clean, noise=manifest)
         _same_bytes("with the noise mask known to the runner", known, unknown)
-
-
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-        yield from (name for name in names if name.partition(".")[0] == "bench")
 
 
 def learns(subject: Subject) -> None:

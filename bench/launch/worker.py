@@ -65,12 +65,16 @@ def work_off(results: Path, names: Sequence[str], request: LaunchRequest) -> Run
     if request.track is not None:
         refuse_missing(request.track)
     store = Store(results)
-    names = _queued(store, names)
+    if not (offered := store.queues()):
+        raise UserError(f"{results}: no suite is queued here; `bench run SUITE --plan-only` queues one")
+    for name in names:
+        if name not in offered:
+            raise UserError(f"--suite {name}: is not queued in {results}{nearest(name, offered)}")
     done: dict[str, None] = {}
     known: dict[str, tuple[int, SuiteRuns]] = {}  #: when each suite was queued, and its runs
     while True:
         total = RunOutcomes()
-        for name in names:
+        for name in names or offered:
             if (queued := store.queued(name)) is None:  # somebody deleted it
                 continue
             content, since = queued
@@ -85,17 +89,6 @@ def work_off(results: Path, names: Sequence[str], request: LaunchRequest) -> Run
             total.skipped = [one for one in total.skipped if one not in done]
             return total
         _wait(store, total.busy)
-
-
-def _queued(store: Store, names: Sequence[str]) -> list[str]:
-    """Return the names, or those of all queued suites if there are none. Raises UserError for one that is not."""
-    known = store.queues()
-    if not known:
-        raise UserError(f"{store.root}: no suite is queued here; `bench run SUITE --plan-only` queues one")
-    for name in names:
-        if name not in known:
-            raise UserError(f"--suite {name}: is not queued in {store.root}{nearest(name, known)}")
-    return list(names) or known
 
 
 def _runs(name: str, content: Mapping[str, Any], store: Store, request: LaunchRequest) -> SuiteRuns:

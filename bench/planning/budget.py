@@ -1,4 +1,4 @@
-"""Turns a budget into steps before training starts, and keeps the ledger of what was spent."""
+"""Turns a budget into steps before training starts."""
 
 from __future__ import annotations
 

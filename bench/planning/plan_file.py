@@ -12,7 +12,7 @@ from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.noise_kinds import KINDS
 from bench.store.selection import LAST
 from bench.suite.data_settings import in_data_folder
-from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.keep_settings import UNTREATED
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite
 from bench.suite.unfit import left_out
@@ -193,6 +193,9 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
     keep = suite.keep_of(entry)
     if keep == UNTREATED:
         return None
+    place = in_data_folder(keep.weights or "")
+    known = hashing.weights(place) if keep.weights else ""
+    sha256 = "" if known == place or not isinstance(known, str) else known  # a tag of open_clip has none
     return {
         "label": keep.label,
         "about": _LEFT_ALONE if keep.entry.truth_alone and suite.noise.found else keep.about,
@@ -200,15 +203,8 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
         "rule": suite.data.keep_rule,
         **({"scorer": suite.scorer_of(entry)} if keep.by_run else {}),
         **({"teacher": keep.teacher} if keep.teacher else {}),
-        **({"external": _external(keep)} if keep.weights else {}),
+        **({"external": {"name": place.rpartition("/")[2], "hash": sha256}} if keep.weights else {}),
     }
-
-
-def _external(keep: KeepSettings) -> dict[str, str]:
-    """The external weights that score a row's pairs: name of the file, and sha256, "" for a tag of open_clip."""
-    place = in_data_folder(keep.weights or "")
-    known = hashing.weights(place)
-    return {"name": place.rpartition("/")[2], "hash": "" if known == place or not isinstance(known, str) else known}
 
 
 def _cell(planned: Planned) -> dict[str, Any]:

@@ -11,13 +11,12 @@ from pydantic import (
     PrivateAttr,
     SerializerFunctionWrapHandler,
     ValidationError,
-    field_validator,
     model_serializer,
     model_validator,
 )
 
 from bench.catalogue.noise_kinds import KINDS, NoiseKind, NoiseOptions
-from bench.settings_base import Locations, Model, NonEmptyList, Rate, entry_of, once
+from bench.settings_base import Locations, Model, NoDuplicates, NonEmptyList, Rate, entry_of
 from bench.yaml_source import each_of, fault, faults_of, shown
 
 
@@ -40,7 +39,7 @@ class NoiseSettings(Model):
     """
 
     kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"
-    rates: Annotated[tuple[Rate, ...], NonEmptyList] = (0.0,)
+    rates: Annotated[tuple[Rate, ...], NonEmptyList, NoDuplicates] = (0.0,)
     files: Locations = ()  #: of a kind that has them, one for each rate above 0, in that order
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
     #: for each rate, in that order, how many of the suite's seeds it has, the first ones; none given: all. In a suite
@@ -75,11 +74,6 @@ class NoiseSettings(Model):
     def found(self) -> bool:
         """Whether the pairs are as people left them, as one of the kinds says."""
         return any(one.natural for one in self.kinds)
-
-    @field_validator("rates")
-    @classmethod
-    def _once(cls, rates: tuple[float, ...]) -> tuple[float, ...]:
-        return once(rates)
 
     @model_validator(mode="after")
     def _a_file_for_each_rate(self) -> Self:

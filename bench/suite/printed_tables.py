@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from bench import resources
 from bench.errors import nearest
-from bench.settings_base import Model, NonEmptyList, once, one_line
+from bench.settings_base import Model, NoDuplicates, NonEmptyList, one_line
 from bench.yaml_source import fault
 
 
@@ -25,7 +25,7 @@ class PaperTables(Model):
     """Tables of a paper that the report lays out as printed, this suite's numbers beside the printed ones."""
 
     paper: Annotated[str, Field(min_length=1)]  #: a file of `results/published`
-    numbers: Annotated[tuple[str, ...], NonEmptyList]  #: of its tables, as printed
+    numbers: Annotated[tuple[str, ...], NonEmptyList, NoDuplicates]  #: of its tables, as printed
     pretrain: str | None = None  #: of the printed rows that this suite is about; null = all
     backbone: str | None = None  #: the same; null = all, or as `towers` says
     towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone
@@ -40,11 +40,6 @@ class PaperTables(Model):
         if paper not in papers:
             raise fault(f"no paper {paper!r}{nearest(paper, papers)}")
         return paper
-
-    @field_validator("numbers")
-    @classmethod
-    def _once(cls, numbers: tuple[str, ...]) -> tuple[str, ...]:
-        return once(numbers)
 
     @field_validator("rows", mode="before")
     @classmethod

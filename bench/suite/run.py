@@ -143,11 +143,14 @@ class Run:
     def content(self) -> dict[str, Any]:
         """Everything of the settings that its result depends on; no labels, no performance-only keys."""
         options = KINDS[self.noise].options.model_validate(self.noise_options).content() if self.noise else {}
+        paid = {"pays_scorer": self.pays_scorer} if self.keep.entry.scored else {}
+        external = self.scorer.content() if self.scorer else {}
+        keep = {**self.keep.content(), "rule": self.keep_rule, **paid, **external}
         return {
             **({"start": hashing.weights(self.start)} if self.start else {}),
             **({"untrained": True} if self.untrained else {}),
             **({"average": self.average} if self.average is not None else {}),
-            **self._treatment(),
+            **({"keep": keep} if self.treated else {}),
             "method": self.method,
             "config": hyperparameters.content(self.method, self.config),
             "data": self.data.content(),
@@ -158,14 +161,6 @@ class Run:
             "train": self.train.content(),
             "reference": self.reference.content() if self.reference else None,
         }
-
-    def _treatment(self) -> dict[str, Any]:
-        """The part of `content()` about its rows; nothing if none may be left out."""
-        if not self.treated:
-            return {}
-        paid = {"pays_scorer": self.pays_scorer} if self.keep.entry.scored else {}
-        external = self.scorer.content() if self.scorer else {}
-        return {"keep": {**self.keep.content(), "rule": self.keep_rule, **paid, **external}}
 
     @cached_property
     def key(self) -> str:

@@ -22,20 +22,11 @@ from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
-from bench.settings_base import (
-    Location,
-    Model,
-    NonEmptyList,
-    Positive,
-    Word,
-    Words,
-    once,
-)
+from bench.settings_base import Location, Model, NoDuplicates, NonEmptyList, Positive, Rate, Word, Words, once
 from bench.store.selection import LAST, Select
 from bench.suite.data_settings import SYNTHETIC as SYNTHETIC
 from bench.suite.data_settings import DataSettings as DataSettings
 from bench.suite.data_settings import in_data_folder
-from bench.suite.head_settings import HeadSettings
 from bench.suite.keep_settings import KeepSettings
 from bench.suite.train_settings import TrainSettings as TrainSettings
 from bench.yaml_source import each_of, fault
@@ -122,6 +113,23 @@ class Budget(Model):
         return Budget.model_validate({self.kind: self.value * share})
 
 
+class HeadSettings(Model):
+    """The trained tower of a run on stored features; `bench.towers.heads` has the formulas."""
+
+    kind: Literal["linear", "mlp", "residual"] = "linear"
+    hidden: Annotated[int, Field(ge=1, le=2**16)] = 1024  #: width of each hidden layer
+    layers: Annotated[int, Field(ge=1, le=64)] = 1  #: hidden layers
+    dropout: Rate = 0.0  #: of hidden units
+
+    @model_validator(mode="after")
+    def _a_linear_head_is_one_layer(self) -> Self:
+        for field in ("hidden", "layers", "dropout"):
+            written = getattr(self, field) != type(self).model_fields[field].default  # a stored run has the defaults
+            if self.kind == "linear" and written:
+                raise fault("a linear head has no hidden layers; omit it, or say kind: mlp", field)
+        return self
+
+
 class TowerSettings(Model):
     """The two encoders; `bench.catalogue.tower_families` says which names there are."""
 
@@ -198,7 +206,7 @@ Task = Annotated[str, AfterValidator(_known_family)]  #: a family of `bench.cata
 class EvaluateSettings(Model):
     """What is measured: at the end, and along the way for curves of score against cost."""
 
-    tasks: Annotated[tuple[Task, ...], NonEmptyList] = (
+    tasks: Annotated[tuple[Task, ...], NonEmptyList, NoDuplicates] = (
         "zero_shot",
         "shift",
         "linear_probe",
@@ -206,9 +214,9 @@ class EvaluateSettings(Model):
         "noise_detection",
     )
     #: shares of the budget at which it is measured as well
-    curve: Annotated[tuple[float, ...], Field(strict=False)] = ()
+    curve: Annotated[tuple[float, ...], Field(strict=False), NoDuplicates] = ()
     #: families of `tasks` measured at these points, on all of their data sets; none: zero-shot on its first data set
-    along: Annotated[tuple[Task, ...], Field(strict=False)] = ()
+    along: Annotated[tuple[Task, ...], Field(strict=False), NoDuplicates] = ()
     protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.catalogue.protocols`)
     headline: Task | None = None  #: the family by which a report is read first; null = the first of `tasks`
     #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
@@ -221,11 +229,6 @@ class EvaluateSettings(Model):
         datasets = {family: names for family, names in self.datasets.items() if family in tasks}
         own = {"curve": self.curve if along else (), "along": along, "headline": None}
         return self.model_copy(update={"tasks": tasks, "datasets": datasets, **own})
-
-    @field_validator("tasks", "curve", "along")
-    @classmethod
-    def _once(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return once(values)
 
     @field_validator("headline")
     @classmethod

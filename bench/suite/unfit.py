@@ -59,8 +59,7 @@ def unfit(suite: SuiteSections) -> Iterator[FieldFault]:
     yield from _unfit_trials(suite)
     yield from _unfit_features(suite.data, suite.towers)
     yield from _too_many_seeds(suite)
-    yield from _unknown_scorers(suite)
-    yield from _moving_clean_pairs(suite)
+    yield from _unfit_treatments(suite)
     yield from _nothing_to_spend(suite)
     yield from _unselectable(suite)
 
@@ -168,26 +167,16 @@ def _too_many_seeds(suite: SuiteSections) -> Iterator[FieldFault]:
                     yield (*above, place), f"{count} should be at most {len(suite.seeds)}, the suite's seeds"
 
 
-def _unknown_scorers(suite: SuiteSections) -> Iterator[FieldFault]:
-    """Rows of `keep.by` that are no rows, or whose own pairs are chosen."""
+def _unfit_treatments(suite: SuiteSections) -> Iterator[FieldFault]:
+    """Rows of `keep.by` that are no rows, or whose own pairs are chosen; clean rows kept of noise that moves."""
     plain = [one.label for one in suite.methods if one.keep is None]
-    for place, keep in _treatments(suite):
+    moving = next((one.kind for one in suite.noise.kinds if not one.entry.fixed and any(one.rates)), None)
+    treatments: list[tuple[FieldPath, KeepSettings]] = [(("data", "keep"), suite.data.keep)]
+    treatments += [(("methods", at, "keep"), entry.keep) for at, entry in enumerate(suite.methods) if entry.keep]
+    for place, keep in treatments:
         if keep.by and keep.by not in plain:
             yield (*place, "by"), f"{keep.by!r} is no row without keep of this suite{nearest(keep.by, plain)}"
-
-
-def _treatments(suite: SuiteSections) -> Iterator[tuple[FieldPath, KeepSettings]]:
-    yield ("data", "keep"), suite.data.keep
-    yield from ((("methods", at, "keep"), entry.keep) for at, entry in enumerate(suite.methods) if entry.keep)
-
-
-def _moving_clean_pairs(suite: SuiteSections) -> Iterator[FieldFault]:
-    """A treatment that keeps clean rows needs noise whose rows are fixed."""
-    moving = next((one.kind for one in suite.noise.kinds if not one.entry.fixed and any(one.rates)), None)
-    if moving is None:
-        return
-    for place, keep in _treatments(suite):
-        if keep.entry.uses:
+        if keep.entry.uses and moving is not None:
             yield place, f"{keep.kind} needs a fixed set of clean pairs, which {moving} leaves none"
 
 

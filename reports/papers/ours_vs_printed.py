@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bench.catalogue.evaluation_sets import entries
 from reports.measure import Ask, Found, Measure, averaged, cell
 from reports.papers.layouts import DATASETS, Own, value
-from reports.papers.printed_tables import NOT_OURS, Beside, Printed, asked, beside
+from reports.papers.printed_tables import NOT_OURS, Beside, Printed, beside, printed
 from reports.papers.published import Published
 from reports.results import Results, RunResult
 from reports.tables.footnotes import other_protocols
@@ -24,23 +25,23 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
 
     `folder` holds the published numbers. Raises UserError if it lacks a table of the plan.
     """
-    notes = [_about(results), *_unverified(results), *other_protocols(results)]
-    made = [beside(table, _beside(table, results), notes) for table in asked(results.plan, folder)]
-    differs = (results.plan.get("tables") or {}).get("differs", "")
-    if not differs:
+    declared = results.plan.get("tables")
+    if not declared:
+        return []
+    notes = [_about(results)]
+    for label in declared.get("rows", ()):
+        entry = results.methods.get(label)
+        if entry and unverified(entry["fidelity"]):
+            notes.append(f"Ours, {label}: {UNVERIFIED} {entry['title']} is not verified. {entry['note']}".strip())
+    notes += other_protocols(results)
+    tables = [printed(folder, declared["paper"], number) for number in declared["numbers"]]
+    made = [beside(table, _beside(table, results), notes) for table in tables]
+    if not (differs := declared.get("differs")):
         return made
     return [
         replace(one, title=f"{one.title} (ours in another setting)", description=f"{one.description} Ours: {differs}.")
         for one in made
     ]
-
-
-def _unverified(results: Results) -> Iterable[str]:
-    """Name the rows of ours that stand beside printed ones without a verified adapter."""
-    for label in (results.plan.get("tables") or {}).get("rows", ()):
-        entry = results.methods.get(label)
-        if entry and unverified(entry["fidelity"]):
-            yield f"Ours, {label}: {UNVERIFIED} {entry['title']} is not verified. {entry['note']}".strip()
 
 
 def _beside(table: Printed, results: Results) -> Beside:
@@ -98,7 +99,9 @@ def _ask(table: Printed, tasks: Tasks, number: Published, row: Sequence[Publishe
         return _average([_ask(table, tasks, one, row) for one in row if one.heading not in left_out])
     own = paper.rows.get(f"{number.method} {value(number, 'K')}".strip()) or paper.metrics.get(number.metric)
     if own is not None and number.heading in paper.means:
-        return _average([_record(tasks, name, own) for name in _members(paper.means[number.heading])])
+        group = paper.means[number.heading]  # of the DataComp suite, or all of it
+        among = [name for name, one in entries().items() if one.datacomp and group in ("datacomp", one.group)]
+        return _average([_record(tasks, name, own) for name in among])
     dataset = DATASETS.get(number.dataset)
     return None if own is None or dataset is None else _record(tasks, dataset, own)
 
@@ -110,8 +113,6 @@ def _average(parts: Sequence[Ask | None]) -> Ask | None:
 
 
 def _record(tasks: Tasks, dataset: str, own: Own) -> Ask:
-    from bench.catalogue.evaluation_sets import entries
-
     metric = own.metric or entries()[dataset].metric
     known = [task for kind in own.families for task in tasks.get((dataset, kind, metric), ())]
 
@@ -121,13 +122,6 @@ def _record(tasks: Tasks, dataset: str, own: Own) -> Ask:
         return None if record is None else Measured(run.run, run.seed, record.value, record.n, record.low, record.high)
 
     return ask
-
-
-def _members(group: str) -> list[str]:
-    """Data sets of the DataComp suite; all of them, or those of one of its groups."""
-    from bench.catalogue.evaluation_sets import entries
-
-    return [name for name, entry in entries().items() if entry.datacomp and group in ("datacomp", entry.group)]
 
 
 def _in_its_unit(ours: Cell, number: Published) -> Cell:
@@ -144,19 +138,16 @@ def _in_its_unit(ours: Cell, number: Published) -> Cell:
     return replace(made, measured=measured, difference=unit * ours.value - number.value)
 
 
-def _spent(budget: Mapping[str, Any]) -> str:
-    value, unit = budget["value"], budget.get("unit", budget["kind"].replace("_", " "))
-    return f"{value:.3g} {unit}" if value >= 1e9 else f"{value:,.0f} {unit}"
-
-
 def _about(results: Results) -> str:
     """Describe the data, budget and seeds of our column."""
     plan = results.plan
     budget, train = plan["budget"], plan["settings"]["train"]
+    value, unit = budget["value"], budget.get("unit", budget["kind"].replace("_", " "))
+    spent = f"{value:.3g} {unit}" if value >= 1e9 else f"{value:,.0f} {unit}"
     rows = plan["data"]["rows"]
     pairs = f" ({rows:,} pairs)" if rows else ""
     return (
-        f"Ours: suite {plan['suite']}, {plan['data']['name']}{pairs}, {_spent(budget)}, batch {train['batch']:,}, "
+        f"Ours: suite {plan['suite']}, {plan['data']['name']}{pairs}, {spent}, batch {train['batch']:,}, "
         f"n = {len(plan['seeds'])}; behind it, ours less the paper's. – : no row of the suite stands beside it, or we "
         "do not measure it. missing: planned, not there yet."
     )

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.errors import UserError, nearest
 from reports.papers.layouts import PAPERS, Layout, Paper
@@ -190,9 +189,3 @@ def _notes(table: Printed) -> Iterable[str]:
         if len(columns) < len(table.columns):
             which.append(", ".join(" ".join(filter(None, place)) for place in table.columns if place in columns))
         yield f"{'; '.join(which)}: {note}." if which else f"{note[0].upper()}{note[1:]}."
-
-
-def asked(plan: Mapping[str, Any], folder: Path) -> list[Printed]:
-    """The tables that a suite declares."""
-    tables = plan.get("tables")
-    return [printed(folder, tables["paper"], number) for number in tables["numbers"]] if tables else []

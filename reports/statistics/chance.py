@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from reports.headlines import primary
-from reports.measure import Measure, cell, record_measure, values_by_seed
+from reports.measure import Measure, cells_under, record_measure, values_by_seed
 from reports.once import once
 from reports.results import Results
 from reports.statistics.paired import LEVEL, t_limit
@@ -36,11 +36,7 @@ def _is_above(one: Cell, chance: float) -> bool:
 
 def carries_nothing(results: Results, measure: Measure) -> bool:
     """Return whether no method is significantly above chance on a number, under any noise."""
-    cells = (
-        cell(results.of(label, noise), measure, entry["score"])
-        for label, entry in results.methods.items()
-        for noise in results.noises
-    )
+    cells = (one for noise in results.noises for one in cells_under(results, noise, measure).values())
     return is_chance(cells, measure.column)
 
 
@@ -64,9 +60,7 @@ def unlearned(results: Results) -> Mapping[str, frozenset[str]]:
     chance = measure.column.chance if measure.column.higher_is_better else None
     found: dict[str, frozenset[str]] = {}
     for noise in results.noises:
-        cells = {
-            label: cell(results.of(label, noise), measure, entry["score"]) for label, entry in results.methods.items()
-        }
-        known = {label: one for label, one in cells.items() if chance is not None and one.value is not None}
+        cells = cells_under(results, noise, measure).items()
+        known = {label: one for label, one in cells if chance is not None and one.value is not None}
         found[noise] = frozenset(label for label, one in known.items() if not _is_above(one, LEARNED * (chance or 0)))
     return found

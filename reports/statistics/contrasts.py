@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import median
 
 from reports.headlines import headlines, primary
-from reports.measure import Measure, cell, column_name
+from reports.measure import Measure, cells_under, column_name
 from reports.once import once
 from reports.results import Results
 from reports.statistics.chance import learned_values
@@ -174,10 +174,7 @@ def headline_contrasts(results: Results) -> list[Contrast]:
     """
     name = column_name(*primary(results))
     asked = [one for one in contrasts(results) if one.measure.column.name == name]
-    return [one for one in asked if any(one.values.values()) or not _applies_to_none(results, one)]
-
-
-def _applies_to_none(results: Results, one: Contrast) -> bool:
-    rows = results.methods.items()
-    cells = (cell(results.of(label, one.noise), one.measure, entry["score"]) for label, entry in rows)
-    return all(made.state == "not applicable" for made in cells)
+    states = {
+        one.noise: {made.state for made in cells_under(results, one.noise, one.measure).values()} for one in asked
+    }
+    return [one for one in asked if any(one.values.values()) or states[one.noise] != {"not applicable"}]

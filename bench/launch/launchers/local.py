@@ -103,15 +103,11 @@ def run_all(
             _make(waiting, summary, store, progress, options, auto)
         if summary.full:
             raise DiskFull(summary.full[0])
-        left = [] if summary.interrupted else _released([one for one in planned if one.id in summary.busy], store)
+        busy = [] if summary.interrupted else [one for one in planned if one.id in summary.busy]
+        held = {one.id for one in busy if holder(store.run(one.id).folder) is not None}
+        left = [one for one in busy if one.id not in held and one.reference not in held]
         summary.busy = [identity for identity in summary.busy if identity not in {one.id for one in left}]
     return summary
-
-
-def _released(busy: Sequence[Planned], store: Store) -> list[Planned]:
-    """Return the runs that were busy when they were looked at, and that nobody holds or has to be waited for now."""
-    held = {one.id for one in busy if holder(store.run(one.id).folder) is not None}
-    return [one for one in busy if one.id not in held and one.reference not in held]
 
 
 def _make(
