@@ -38,7 +38,7 @@ def hash_order(keys: Sequence[str], salt: bytes) -> npt.NDArray[np.int64]:
     return np.argsort(drawn, kind="stable").astype(np.int64)
 
 
-def words(key: np.uint64, rows: npt.NDArray[np.int64], draws: int = 1) -> Words:
+def random_words(key: np.uint64, rows: npt.NDArray[np.int64], draws: int = 1) -> Words:
     """[n, draws] independent words for each row under `key`."""
     base = mix(mix(rows.astype(np.uint64)) ^ key)[:, None]
     return mix(base + _GAMMA * np.arange(1, draws + 1, dtype=np.uint64))
@@ -46,15 +46,15 @@ def words(key: np.uint64, rows: npt.NDArray[np.int64], draws: int = 1) -> Words:
 
 def uniforms(key: np.uint64, rows: npt.NDArray[np.int64], draws: int) -> npt.NDArray[np.float32]:
     """[n, draws] numbers in [0, 1), multiples of 2^-24."""
-    return (words(key, rows, draws) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
+    return (random_words(key, rows, draws) >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
-def below(counts: npt.NDArray[np.int64], drawn: Words) -> npt.NDArray[np.int64]:
+def integers_below(counts: npt.NDArray[np.int64], drawn: Words) -> npt.NDArray[np.int64]:
     """Integers in [0, count) from words, element by element; counts below 2^32."""
     return ((drawn >> np.uint64(32)) * counts.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
 
 
-def uniform(seed: int, purpose: str) -> Callable[..., float]:
+def uniform_function(seed: int, purpose: str) -> Callable[..., float]:
     """Return a function that maps parts, such as a key and the number of a word, to a number in [0, 1)."""
     secret = hashlib.blake2b(f"{seed}/{purpose}".encode(), digest_size=16).digest()
 

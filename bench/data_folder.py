@@ -9,17 +9,17 @@ from pathlib import Path
 VARIABLE = "BENCH_DATA"
 
 
-def root() -> Path:
+def data_root() -> Path:
     """The data folder: $BENCH_DATA, or `data` in the working directory. It need not exist."""
     return Path(os.environ.get(VARIABLE) or "data")
 
 
-def evaluation() -> Path:
+def evaluation_folder() -> Path:
     """Where evaluation data lies."""
-    return root() / "evaluation"
+    return data_root() / "evaluation"
 
 
-def use(folder: Path) -> None:
+def use_data_folder(folder: Path) -> None:
     """Make `folder` the data folder of this process and of those it starts."""
     os.environ[VARIABLE] = str(folder.resolve())
 

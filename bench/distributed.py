@@ -105,7 +105,7 @@ class Group:
 ALONE = Group()  #: a process without others
 
 
-def join(rank: int, world: int, meeting: Store, near: bool) -> None:
+def join_group(rank: int, world: int, meeting: Store, near: bool) -> None:
     """Make this process one of `world`, which find each other through `meeting`; `current()` then says so.
 
     near: all are on this machine. Tensors on GPUs travel by NCCL, the others by gloo.
@@ -116,13 +116,13 @@ def join(rank: int, world: int, meeting: Store, near: bool) -> None:
     dist.init_process_group(backend, store=meeting, rank=rank, world_size=world, timeout=PATIENCE)
 
 
-def leave() -> None:
-    """Undo `join`."""
+def leave_group() -> None:
+    """Undo `join_group`."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def current() -> Group:
+def current_group() -> Group:
     """The group torch.distributed was initialised with, or a group of one."""
     if dist.is_available() and dist.is_initialized():
         return Group(dist.get_rank(), dist.get_world_size())

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError
-from bench.reading import opened
+from bench.reading import open_file
 
 OPEN_CLIP = "open_clip:"  #: before the name of pretrained weights, in place of a path
 
@@ -55,12 +55,12 @@ def digest(value: Any) -> str:
 
 def file_hash(path: str | Path) -> str:
     """sha256 of a file's bytes, 64 hex digits. Raises OSError if it cannot be read; a FIFO is not waited for."""
-    with opened(path) as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
 
 
 @functools.cache
-def weights(start: str) -> str | Absent:
+def weights_identity(start: str) -> str | Absent:
     """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name.
 
     A file that is not there is `Absent`: a run that begins at it has settings, but no id.

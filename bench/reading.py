@@ -1,7 +1,7 @@
 """Reads files that others wrote, within bounds: a FIFO is never waited for, and no claimed size is allocated unchecked.
 
 Functions that take a path raise OSError if it cannot be read; all raise ValueError, in one line, for malformed content.
-The caller names the file and the fix, but of `lines`.
+The caller names the file and the fix, but of `text_lines`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def open_without_waiting(path: Path | str) -> tuple[int, os.stat_result]:
     return descriptor, os.fstat(descriptor)
 
 
-def opened(path: Path | str, buffering: int = BUFFER) -> BinaryIO:
+def open_file(path: Path | str, buffering: int = BUFFER) -> BinaryIO:
     """Open a regular file, or a link to one, to read its bytes. Raises OSError for anything else, and never waits."""
     descriptor, about = open_without_waiting(path)
     mode = about.st_mode
@@ -56,9 +56,9 @@ def opened(path: Path | str, buffering: int = BUFFER) -> BinaryIO:
     raise Unfit(errno.EINVAL, f"it is {kind}, not a file", str(path))
 
 
-def content(path: Path, most: int) -> bytes:
+def read_file(path: Path, most: int) -> bytes:
     """Return the bytes of a file. Raises OSError if it is no regular file or has more than `most` bytes."""
-    with opened(path) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(most + 1) if size <= most else b""  # what is too long takes no memory
     if max(size, len(data)) > most:
@@ -66,13 +66,13 @@ def content(path: Path, most: int) -> bytes:
     return data
 
 
-def lines(path: Path, most: int = TEXT_BYTES) -> list[str]:
+def text_lines(path: Path, most: int = TEXT_BYTES) -> list[str]:
     """Return the lines of a UTF-8 text file of at most `most` bytes, without white space around them.
 
     Raises UserError if it cannot be read, is empty or too long, not UTF-8, or has a blank line.
     """
     try:
-        data = content(path, most)
+        data = read_file(path, most)
         texts = [line.strip() for line in data.decode("utf-8").removesuffix("\n").split("\n")]
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
@@ -87,7 +87,7 @@ def lines(path: Path, most: int = TEXT_BYTES) -> list[str]:
     return texts
 
 
-def parsed(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """Return the value of a JSON document. Raises ValueError if it is malformed, too long or nested too deeply."""
     if len(data) > JSON_BYTES:
         raise ValueError(f"it has {len(data):,} bytes, at most {JSON_BYTES:,} are read")
@@ -97,11 +97,11 @@ def parsed(data: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def array(path: Path | str) -> npt.NDArray[Any]:
+def map_array(path: Path | str) -> npt.NDArray[Any]:
     """Map the array of a .npy file from the disk. Raises ValueError if it is something else, a pickle, or cut."""
     import numpy as np
 
-    with opened(path) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
     try:
         mapped: Any = np.lib.format.open_memmap(path, mode="r")  # type: ignore[no-untyped-call]
@@ -112,7 +112,7 @@ def array(path: Path | str) -> npt.NDArray[Any]:
     return np.asarray(mapped)
 
 
-def whole(values: npt.NDArray[Any]) -> Ints:
+def whole_numbers(values: npt.NDArray[Any]) -> Ints:
     """Convert numbers [n] to int64 [n]. Raises ValueError if one is not whole or does not fit."""
     import numpy as np
 
@@ -128,7 +128,7 @@ def whole(values: npt.NDArray[Any]) -> Ints:
     return rounded
 
 
-def parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
+def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     """Return a Parquet file, or some of its columns, as a pyarrow Table, with every page's checksum compared.
 
     Raises OSError if it is no regular file, and ValueError if it is damaged or lacks a column.
@@ -136,7 +136,7 @@ def parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with opened(path) as file:
+    with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         try:
             # opened by pyarrow: a thread of it that frees Python's bytes at exit aborts (apache/arrow#34314)

@@ -11,12 +11,12 @@ _PACKAGE = Path(__file__).resolve().parent
 _CHECKOUT = _PACKAGE.parent
 
 
-def suites() -> Path:
+def suites_folder() -> Path:
     """The folder of the suites that come with the harness."""
     return _folder(_CHECKOUT / "suites", _PACKAGE / "shipped" / "suites")
 
 
-def published() -> Path:
+def published_folder() -> Path:
     """The folder of the papers' numbers."""
     return _folder(_CHECKOUT / "results" / "published", _PACKAGE / "shipped" / "published")
 
@@ -28,7 +28,7 @@ def _folder(checkout: Path, shipped: Path) -> Path:
 
 def suite_names() -> list[str]:
     """Names that work in place of a path."""
-    return sorted(path.stem for path in suites().glob("*.yaml"))
+    return sorted(path.stem for path in suites_folder().glob("*.yaml"))
 
 
 def is_suite(suite: str) -> bool:
@@ -42,5 +42,5 @@ def suite_path(suite: str) -> Path:
     if os.path.isfile(path):  # False, as `Path.is_file` is not, for a name that no file can have
         return path
     if suite in suite_names():
-        return suites() / f"{suite}.yaml"
+        return suites_folder() / f"{suite}.yaml"
     raise UserError(f"{suite}: no such suite file, and no suite of that name{nearest(path.stem, suite_names())}")

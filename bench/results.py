@@ -192,7 +192,7 @@ def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:
 
     Only runs that are not done are looked up in SLURM's queue. Raises UserError if the suite has no plan.
     """
-    from bench.store.jobs import jobs
+    from bench.store.jobs import submitted_jobs
     from bench.store.run import SHORT
     from reports.status import status
 
@@ -201,5 +201,5 @@ def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:
     runs = {one: store.run(one) for cell in cells for one in (cell["run"], cell["reference_run"]) if one}
     trained = {row[-2] for row in rows if row[3] == "trained"}
     unfinished = (run for run in runs.values() if run.status()["state"] != "done" or run.id[:SHORT] in trained)
-    notes = {identity[:SHORT]: job.shown for identity, job in jobs(unfinished).items()}
+    notes = {identity[:SHORT]: job.shown for identity, job in submitted_jobs(unfinished).items()}
     return [(*row[:-1], ", ".join(filter(None, (row[-1], notes.get(row[-2]))))) for row in rows]

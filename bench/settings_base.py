@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from bench.registry import Registry
-from bench.yaml_source import fault, shown
+from bench.yaml_source import fault, value_line
 
 Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
@@ -20,23 +20,25 @@ NAME_LETTERS = 100  #: of names and labels, which become parts of file names
 _PART_BYTES = 255  #: of one part of a path, on all usual file systems
 
 
-def one_line(text: str) -> str:
+def printable_line(text: str) -> str:
     """The text as it is; a fault if it has line ends, control characters or marks of direction."""
     if not text.isprintable():
-        raise fault(f"{shown(text)} should be one line of letters and signs")
+        raise fault(f"{value_line(text)} should be one line of letters and signs")
     return text
 
 
 def possible_path(text: str) -> str:
     """The text as it is; a fault if no file can have this path."""
-    longest = max((part.encode() for part in one_line(text).split("/")), key=len)
+    longest = max((part.encode() for part in printable_line(text).split("/")), key=len)
     if len(longest) > _PART_BYTES:
-        raise fault(f"{shown(text)} has a part of {len(longest):,} bytes; names of files have at most {_PART_BYTES}")
+        raise fault(
+            f"{value_line(text)} has a part of {len(longest):,} bytes; names of files have at most {_PART_BYTES}"
+        )
     return text
 
 
-Word = Annotated[str, Field(max_length=NAME_LETTERS), AfterValidator(one_line)]
-OneLine = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(one_line)]
+Word = Annotated[str, Field(max_length=NAME_LETTERS), AfterValidator(printable_line)]
+OneLine = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(printable_line)]
 Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=1000)]
 Location = Annotated[str, AfterValidator(possible_path)]  #: a path or an address
 Locations = Annotated[tuple[Location, ...], Field(strict=False)]
@@ -71,17 +73,17 @@ def entry_of(registry: Registry[Any]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+def no_duplicates(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The values as they are; a fault at the first that is a duplicate."""
     seen = set()
     for position, value in enumerate(values):
         if value in seen:
-            raise fault(f"{shown(value)} is a duplicate", position)
+            raise fault(f"{value_line(value)} is a duplicate", position)
         seen.add(value)
     return values
 
 
-NoDuplicates = AfterValidator(once)
+NoDuplicates = AfterValidator(no_duplicates)
 
 
 def or_several(read: Callable[[Sequence[Any]], Any]) -> BeforeValidator:

@@ -32,7 +32,7 @@ class Header(tarfile.TarInfo):
         return info
 
 
-def members(file: BinaryIO, size: int) -> Iterator[tarfile.TarInfo]:
+def tar_members(file: BinaryIO, size: int) -> Iterator[tarfile.TarInfo]:
     """Yield the members but folders, in order; a name that is not UTF-8 has surrogates. `size` is the file's, in bytes.
 
     The caller may read and seek between two members. Raises Broken if a header is damaged, a member is cut off or the

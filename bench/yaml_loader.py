@@ -110,7 +110,7 @@ for _name, _constructor in (("int", _whole), ("float", _real), ("bool", _bool)):
     _Loader.add_constructor(f"{_TAG}{_name}", _constructor)
 
 
-def parse(text: str) -> tuple[Any, dict[FieldPath, int]]:
+def parse_yaml(text: str) -> tuple[Any, dict[FieldPath, int]]:
     """The value of a text, None for an empty one, and the line of every value. InvalidYaml for what is refused.
 
     Values are dicts, lists, texts, numbers, truth values and None. No two places share one of them.

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
 from bench.errors import UserError, nearest
-from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, FieldPath, InvalidYaml, parse
+from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, FieldPath, InvalidYaml, parse_yaml
 
 M = TypeVar("M", bound=BaseModel)
 FieldFault = tuple[FieldPath, str]  #: where, and what is wrong there
@@ -54,7 +54,7 @@ class YamlSource:
         if len(text.encode()) > MAX_BYTES:
             raise UserError(f"{path}: is larger than {MAX_BYTES // 2**10} KiB; a suite is a few lines of YAML")
         try:
-            data, lines = parse(text)
+            data, lines = parse_yaml(text)
         except InvalidYaml as error:
             what = "not valid YAML" if error.place is None else dotted(error.place) or "the file"
             raise UserError(f"{path}:{error.line}: {what}: {error.message}") from error
@@ -77,9 +77,9 @@ class YamlSource:
         if not equals or not all(parts) or not key.isprintable() or len(parts) > MAX_DEPTH or len(key) > MAX_LETTERS:
             raise UserError(f"{source}: should look like --set train.lr=1e-3")
         try:
-            value, _ = parse(text)
+            value, _ = parse_yaml(text)
         except InvalidYaml as error:
-            raise UserError(f"{source}: {shown(text)} is not valid YAML: {error.message}") from error
+            raise UserError(f"{source}: {value_line(text)} is not valid YAML: {error.message}") from error
         place: FieldPath = ()
         target = self.data
         for part in parts[:-1]:
@@ -138,7 +138,7 @@ def _entered(target: Any, step: Any, source: str, place: FieldPath) -> Any:
     if isinstance(value, dict | list):
         return value
     if listed and not isinstance(value, str):
-        raise UserError(f"{source}: {dotted(place)} is {shown(value)}, which holds no values of its own")
+        raise UserError(f"{source}: {dotted(place)} is {value_line(value)}, which holds no values of its own")
     target[step] = {"method": value} if listed else {}
     return target[step]
 
@@ -172,18 +172,18 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> list[FieldFault
             pass  # entries are missing because they are faults themselves
         elif kind == "string_too_long":
             letters = f"has {len(item['input']):,} letters; at most {context['max_length']:,}"
-            faults.append((place, f"{shown(item['input'])} {letters}"))
+            faults.append((place, f"{value_line(item['input'])} {letters}"))
         elif kind == "too_long":
             faults.append((place, f"has more than {context['max_length']:,} entries"))
         elif kind in ("too_short", "string_too_short"):
-            faults.append((place, f"{shown(item['input'])} is too short"))
+            faults.append((place, f"{value_line(item['input'])} is too short"))
         elif kind == "literal_error":
             words = re.findall(r"'([^']*)'", context["expected"])
             tail = nearest(item["input"], words) if words else ""
-            faults.append((place, f"{shown(item['input'])} should be {context['expected']}{tail}"))
+            faults.append((place, f"{value_line(item['input'])} should be {context['expected']}{tail}"))
         else:
             message = _SAID.sub(lambda match: _WORDS[match[0]], item["msg"])
-            faults.append((place, f"{shown(item['input'])} {message[0].lower()}{message[1:]}"))
+            faults.append((place, f"{value_line(item['input'])} {message[0].lower()}{message[1:]}"))
     return faults
 
 
@@ -206,7 +206,7 @@ _WORDS = {
 _SAID = re.compile("|".join(_WORDS))
 
 
-def shown(value: object) -> str:
+def value_line(value: object) -> str:
     """A value as one short line."""
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else text[:57] + "..."

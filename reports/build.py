@@ -59,7 +59,7 @@ def build(
     plan = store.plan(suite)
     if plan is None and outline is not None and outline["tables"]:
         results = Results(outline, ())
-        made = paper_tables(results, resources.published())
+        made = paper_tables(results, resources.published_folder())
         files = {"report.html": printed_page(results, made).encode(), **table_files(results, made)}
         return _write(store.suite(suite), results, files)
     results = load(suite, store)
@@ -129,7 +129,7 @@ def _files(results: Results, folder: Path, widths: Sequence[str]) -> dict[str, b
 
 def all_tables(results: Results) -> list[Table]:
     """Every table of a suite's report: its own, then those of the papers that it asks for."""
-    return list(map(in_one_scale, (*tables(results), *paper_tables(results, resources.published()))))
+    return list(map(in_one_scale, (*tables(results), *paper_tables(results, resources.published_folder()))))
 
 
 def refuse_widths(widths: Sequence[str], said: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.console.text import columns, joined
+from bench.console.text import align_columns, join_lines
 from bench.errors import UserError, nearest
 from bench.store import Store
 from reports.headlines import Named, primary
@@ -74,12 +74,12 @@ class Comparison:
             whole = ("", self.a, self.b, "difference", "95 % interval", "p", "seeds", "over concepts", "over both")
             head = whole[: 7 + more]
             rows = [head, *(_row(line)[: len(head)] for line in self.lines if line.noise == noise)]
-            parts += [f"  {line}" for line in columns(rows, right=True)]
+            parts += [f"  {line}" for line in align_columns(rows, right=True)]
         notes = [f"note: {meaning}" for meaning in (MEANING, MEANING_OF_BOTH)[:more]]
         notes += [f"note: {label} is not verified" for label in self.unverified]
         notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
         notes += [f"note: {note}" for note in (*self.notes, *self.damaged)]
-        return joined([*parts, *([""] * bool(notes)), *notes])
+        return join_lines([*parts, *([""] * bool(notes)), *notes])
 
 
 def _row(line: Line) -> tuple[str, ...]:

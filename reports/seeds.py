@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.console.text import columns, joined
+from bench.console.text import align_columns, join_lines
 from bench.errors import UserError
 from bench.store import Store
 from reports.results import load
@@ -45,8 +45,8 @@ class SeedNeeds:
         head = ("", "seeds", "sd", "detectable", "of one", "oracle's", "resolution", *wanted)
         for noise in dict.fromkeys(line.contrast.noise for line in self.lines):
             rows = [head, *(_row(line) for line in self.lines if line.contrast.noise == noise)]
-            parts += ["", noise, *(f"  {line}" for line in columns(rows, right=True))]
-        return joined([*parts, "", *self._notes()])
+            parts += ["", noise, *(f"  {line}" for line in align_columns(rows, right=True))]
+        return join_lines([*parts, "", *self._notes()])
 
     def _notes(self) -> list[str]:
         notes = [

@@ -143,9 +143,9 @@ def own_plugins() -> Iterator[Callable[[Path], str]]:
     """Start a test without plug-ins, give it `registry.add_plugin`, and forget those that it added."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_plugins", {})
-        registry.forget()
+        registry.clear_caches()
         yield registry.add_plugin
-    registry.forget()
+    registry.clear_caches()
 
 
 PATIENCE = 1200.0  #: seconds to wait for an event that is due within a few, because the machine may be very busy

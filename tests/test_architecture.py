@@ -41,7 +41,7 @@ def named(tree: ast.Module) -> Iterator[tuple[int, str]]:
         for part in ast.walk(node)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and node.value in registry.names() and id(node) not in defaults:
+        if isinstance(node, ast.Constant) and node.value in registry.method_names() and id(node) not in defaults:
             yield node.lineno, str(node.value)
 
 

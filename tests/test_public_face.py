@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import bench
-from bench.launch.worker import queue
+from bench.launch.worker import queue_suite
 from bench.store import Store
-from bench.store.jobs import note
+from bench.store.jobs import note_job
 
 SUITE = """\
 name: face
@@ -110,11 +110,11 @@ def test_a_dry_run_lists_the_runs_and_what_is_left_and_trains_nothing(
     assert any(line.startswith("to do: 1 runs, ") for line in lines)
     bench.dry_run(folder / "face.yaml", tmp_path)
     assert not [*tmp_path.iterdir()]
-    queue(bench.load_suite(folder / "face.yaml"), tmp_path)
+    queue_suite(bench.load_suite(folder / "face.yaml"), tmp_path)
     assert list(Store(tmp_path).runs()) == []
     plan = Store(tmp_path).plan("face")
     assert plan is not None
-    note(Store(tmp_path).run(plan["cells"][1]["run"]), "17", tmp_path / "17.out")
+    note_job(Store(tmp_path).run(plan["cells"][1]["run"]), "17", tmp_path / "17.out")
     monkeypatch.setattr("bench.store.jobs.shutil.which", lambda _: None)
     status = bench.Results(tmp_path).status()
     assert status["state"].tolist() == ["missing", "missing"]
@@ -141,8 +141,8 @@ def test_an_adapter_is_checked_by_name_file_or_class(tmp_path: Path, monkeypatch
     from methods.clip import Clip
 
     few = tuple(check for check in suite.CHECKS if check.name in ("card", "tiles"))
-    examine = suite.examine
-    monkeypatch.setattr(suite, "examine", lambda subject, pool: examine(subject, pool, few))
+    examine = suite.run_checks
+    monkeypatch.setattr(suite, "run_checks", lambda subject, pool: examine(subject, pool, few))
     monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "mine.py"
     file.write_text('from methods.clip import Clip\n\n\nclass Mine(Clip):\n    name = "mine"\n')
@@ -156,4 +156,4 @@ def test_an_adapter_is_checked_by_name_file_or_class(tmp_path: Path, monkeypatch
     assert len(said) == 9
     with pytest.raises(bench.UserError, match="has no source file"):
         bench.check(type("Nowhere", (Clip,), {"__module__": "nowhere"}))
-    registry.forget()
+    registry.clear_caches()

@@ -18,11 +18,11 @@ from bench import reading
 def test_what_is_too_long_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "long"
     path.write_bytes(b"x" * 10)
-    assert reading.content(path, 10) == b"x" * 10
+    assert reading.read_file(path, 10) == b"x" * 10
     os.truncate(path, 1 << 40)  # a hole, which takes no disk
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(reading.Unfit, match=r"^it has more than 1,073,741,824 bytes$"):
-        reading.content(path, 1 << 30)
+        reading.read_file(path, 1 << 30)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024  # in KiB
 
 
@@ -30,7 +30,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path, kind in ((tmp_path / "pipe", "a FIFO"), (tmp_path, "a folder"), (Path("/dev/zero"), "a device")):
         with pytest.raises(reading.Unfit, match=f"^it is {kind}, not a file$"):
-            reading.content(path, 10)
+            reading.read_file(path, 10)
 
 
 def test_pyarrow_holds_no_bytes_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,5 +45,5 @@ def test_pyarrow_holds_no_bytes_of_python(tmp_path: Path, monkeypatch: pytest.Mo
 
     table = pa.table({name: ["text"] * 100 for name in "abc"})
     pq.write_table(table, tmp_path / "table.parquet")
-    monkeypatch.setattr(reading, "opened", Unread)
-    assert reading.parquet(tmp_path / "table.parquet").equals(table)
+    monkeypatch.setattr(reading, "open_file", Unread)
+    assert reading.read_parquet(tmp_path / "table.parquet").equals(table)

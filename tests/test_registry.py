@@ -17,7 +17,7 @@ from bench import counter, data_folder, hashing
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import Absent, canonical, digest
 from bench.registry import Registry, lazy
-from bench.settings_base import once
+from bench.settings_base import no_duplicates
 
 WORDS = st.lists(st.text("abcdef", min_size=1, max_size=6), min_size=1, max_size=6, unique=True)
 quick = settings(deadline=None, max_examples=60)
@@ -115,10 +115,10 @@ def test_weights_are_told_by_their_bytes_or_their_name(tmp_path: Path) -> None:
     one.write_bytes(b"weights")
     copy.write_bytes(b"weights")
     other.write_bytes(b"other weights")
-    found = [hashing.weights(str(path)) for path in (one, copy, other)]
+    found = [hashing.weights_identity(str(path)) for path in (one, copy, other)]
     assert found[0] == found[1] != found[2]
-    assert hashing.weights("open_clip:RN50/openai") == "open_clip:RN50/openai"
-    gone = hashing.weights(str(tmp_path / "none.pt"))
+    assert hashing.weights_identity("open_clip:RN50/openai") == "open_clip:RN50/openai"
+    gone = hashing.weights_identity(str(tmp_path / "none.pt"))
     assert gone == Absent(f"{tmp_path / 'none.pt'}: cannot be read: No such file or directory")
 
 
@@ -137,7 +137,7 @@ def test_what_a_row_draws_does_not_depend_on_the_others(seed: int, draws: int, r
 def test_draws_look_uniform_and_differ_by_seed_purpose_row_and_number() -> None:
     rows = np.arange(20_000)
     drawn = counter.uniforms(counter.word(0, "a"), rows, 2)
-    assert len(np.unique(counter.words(counter.word(0, "a"), rows, 2))) == 40_000
+    assert len(np.unique(counter.random_words(counter.word(0, "a"), rows, 2))) == 40_000
     assert np.abs(np.histogram(drawn, 20, (0, 1))[0] - 2000).max() < 6 * 2000**0.5
     others = (drawn[:, 1], *(counter.uniforms(counter.word(*key), rows, 1)[:, 0] for key in ((1, "a"), (0, "b"))))
     for other in others:
@@ -156,14 +156,14 @@ def test_mixing_is_a_bijection_with_the_published_values() -> None:
 @quick
 @given(st.lists(st.integers(1, 2**32 - 1), min_size=1, max_size=30), st.integers(0, 1000))
 def test_whole_numbers_are_drawn_below_their_counts(counts: list[int], seed: int) -> None:
-    drawn = counter.words(counter.word(seed), np.arange(len(counts)))[:, 0]
-    found = counter.below(np.array(counts), drawn)
+    drawn = counter.random_words(counter.word(seed), np.arange(len(counts)))[:, 0]
+    found = counter.integers_below(np.array(counts), drawn)
     assert ((found >= 0) & (found < np.array(counts))).all()
 
 
 def test_every_whole_number_below_a_count_is_equally_likely() -> None:
-    drawn = counter.words(counter.word("x"), np.arange(30_000))[:, 0]
-    counted = Counter(counter.below(np.full(30_000, 3), drawn).tolist())
+    drawn = counter.random_words(counter.word("x"), np.arange(30_000))[:, 0]
+    counted = Counter(counter.integers_below(np.full(30_000, 3), drawn).tolist())
     assert set(counted) == {0, 1, 2}
     assert max(abs(count - 10_000) for count in counted.values()) < 500
 
@@ -184,17 +184,17 @@ def test_another_salt_gives_another_order() -> None:
 
 def test_the_data_folder_is_given_or_beside_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(data_folder.VARIABLE, raising=False)
-    assert data_folder.root() == Path("data")
+    assert data_folder.data_root() == Path("data")
     monkeypatch.setenv(data_folder.VARIABLE, "")
-    assert data_folder.root() == Path("data"), "an empty variable is none"
+    assert data_folder.data_root() == Path("data"), "an empty variable is none"
     monkeypatch.chdir(tmp_path)
-    data_folder.use(Path("here"))
-    assert data_folder.root() == tmp_path / "here", "whole, so that processes elsewhere find it"
-    assert data_folder.evaluation() == tmp_path / "here" / "evaluation"
+    data_folder.use_data_folder(Path("here"))
+    assert data_folder.data_root() == tmp_path / "here", "whole, so that processes elsewhere find it"
+    assert data_folder.evaluation_folder() == tmp_path / "here" / "evaluation"
 
 
 def test_what_stands_twice_is_found_at_its_second_place() -> None:
-    assert once((1, 2, 3)) == (1, 2, 3)
+    assert no_duplicates((1, 2, 3)) == (1, 2, 3)
     with pytest.raises(Exception, match="2 is a duplicate") as caught:
-        once((1, 2, 3, 2))
+        no_duplicates((1, 2, 3, 2))
     assert caught.value.context["at"] == [3]  # type: ignore[attr-defined]

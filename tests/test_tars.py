@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.tars import Broken, members
+from bench.tars import Broken, tar_members
 
 names = st.text(st.sampled_from("ab./-é"), min_size=1, max_size=130).filter(lambda name: name.strip("/"))
 files = st.lists(st.tuples(names, st.binary(max_size=1100)), max_size=5)
@@ -29,7 +29,7 @@ def archive(entries, form=tarfile.PAX_FORMAT) -> bytes:
 
 
 def read(data: bytes) -> list[tarfile.TarInfo]:
-    return list(members(io.BytesIO(data), len(data)))
+    return list(tar_members(io.BytesIO(data), len(data)))
 
 
 def header(name: bytes = b"x", size: bytes = b"00000000000\0", kind: bytes = b"0", mend: bool = True) -> bytes:
@@ -66,7 +66,7 @@ def test_a_cut_tar_gives_what_lies_before_the_cut(entries, data):
     keep = data.draw(st.integers(0, last.offset_data + last.size - 1 if last.size else last.offset_data - 1))
     seen: list[tarfile.TarInfo] = []
     with pytest.raises(Broken):
-        seen.extend(members(io.BytesIO(whole[:keep]), keep))
+        seen.extend(tar_members(io.BytesIO(whole[:keep]), keep))
     whole_members = [member for member in all_members if member.offset_data + member.size <= keep]
     assert [(m.name, m.offset_data) for m in seen] == [(m.name, m.offset_data) for m in whole_members]
 
@@ -137,7 +137,7 @@ def test_a_header_that_claims_a_long_name_is_not_read(kind):
             return super().read(size)
 
     with pytest.raises(Broken, match="has a name or attributes of 4,294,967,296 bytes at byte 0"):
-        list(members(Hole(header(size=b"\x80" + (1 << 32).to_bytes(11, "big"), kind=kind)), 1 << 34))
+        list(tar_members(Hole(header(size=b"\x80" + (1 << 32).to_bytes(11, "big"), kind=kind)), 1 << 34))
 
 
 def test_damage_says_where():

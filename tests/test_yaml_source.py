@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 
 from bench.errors import UserError
 from bench.settings_base import Model
-from bench.yaml_source import YamlSource, dotted, fault, faults_of, shown
+from bench.yaml_source import YamlSource, dotted, fault, faults_of, value_line
 
 WORD = st.text("abcxyz", min_size=1, max_size=5)
 quick = settings(deadline=None, max_examples=50)
@@ -198,7 +198,7 @@ def test_a_validators_fault_keeps_its_place() -> None:
 @quick
 @given(st.text() | st.lists(st.integers()))
 def test_a_value_is_shown_on_one_short_line(value: object) -> None:
-    text = shown(value)
+    text = value_line(value)
     assert len(text) <= 60
     assert "\n" not in text
     assert text.endswith("...") or " ".join(repr(value).split()) == text

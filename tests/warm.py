@@ -7,7 +7,7 @@ from importlib import import_module
 
 from bench import data
 from bench.data import emoji
-from bench.data.source import source
+from bench.data.source import data_source
 from bench.suite.settings import DataSettings
 from bench.training.inputs import Vocabularies
 
@@ -25,11 +25,11 @@ LAZY = (
 for name in LAZY.split():
     import_module(name)
 for style in emoji.STYLES:
-    emoji.shard(style)
-pairs = source(DataSettings(name="emoji", size=32)).pairs()
+    emoji.read_style(style)
+pairs = data_source(DataSettings(name="emoji", size=32)).pairs()
 pairs.content_hash  # noqa: B018  decoded and hashed once for all
 Vocabularies(pairs)(300, 12)  # the vocabulary of most suites of tests
 for split in ("iid", "novel"):
-    data.load(f"emoji/{split}", 32)
+    data.load_dataset(f"emoji/{split}", 32)
 gc.freeze()  # no process that is forked from here looks for garbage in what is shared, and copies it by that
 gc.enable()

@@ -59,7 +59,7 @@ class Drawing:
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
 
-def words(name: str) -> str:
+def name_words(name: str) -> str:
     """ "grass_hopper_02" -> "grass hopper 02"."""
     return re.sub(r"[\s_.-]+", " ", name).strip()
 
@@ -71,9 +71,9 @@ def clipart() -> Iterator[Drawing]:
         source = (CLIPART / "svg" / inner).with_suffix(".svg")
         text = source.read_text("utf-8", "replace") if source.is_file() else ""
         found = re.search(r"<dc:title>([^<]+)</dc:title>", text)
-        title = words(found[1]) if found else words(path.stem)
-        keywords = [words(one) for one in re.findall(r"<rdf:li>([^<]+)</rdf:li>", text) if words(one)]
-        texts = [title, words(path.stem), ", ".join(keywords), f"{title}, {words(inner.parts[0])}", *keywords]
+        title = name_words(found[1]) if found else name_words(path.stem)
+        keywords = [name_words(one) for one in re.findall(r"<rdf:li>([^<]+)</rdf:li>", text) if name_words(one)]
+        texts = [title, name_words(path.stem), ", ".join(keywords), f"{title}, {name_words(inner.parts[0])}", *keywords]
         yield Drawing(path, tuple(dict.fromkeys(one for one in texts if one))[:5], inner.parts[0])
 
 
@@ -90,10 +90,10 @@ def icons() -> Iterator[Drawing]:
     """Icon themes: the file's name and its folder."""
     for theme in THEMES:
         for path in sorted(file for kind in ("*.svg", "*.png") for file in theme.rglob(kind) if not file.is_symlink()):
-            yield Drawing(path, (f"{words(path.stem)} {words(path.parent.name)} icon",))
+            yield Drawing(path, (f"{name_words(path.stem)} {name_words(path.parent.name)} icon",))
 
 
-def distinct(drawings: Iterable[Drawing]) -> Iterator[Drawing]:
+def distinct_drawings(drawings: Iterable[Drawing]) -> Iterator[Drawing]:
     """Each picture once, under its first texts."""
     seen: set[str] = set()
     for drawing in drawings:
@@ -190,7 +190,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=40)
     parser.add_argument("--size", type=int, default=SIZE, help="pixels of the longer side")
     options = parser.parse_args()
-    drawings = list(distinct([*clipart(), *stamps(), *icons()]))
+    drawings = list(distinct_drawings([*clipart(), *stamps(), *icons()]))
     counts = Counter(drawing.label for drawing in drawings)
     classes = sorted({label for label, count in counts.items() if count >= SMALLEST_CLASS} - {"", "unsorted"})
     test = [drawing for drawing in drawings if drawing.label in classes and held_out(drawing)]
@@ -208,7 +208,7 @@ def main() -> None:
     home = options.out / "evaluation" / "wds_drawings"
     write_labelled(home / "train", labelled, classes, options.size)
     write_labelled(home / "test", test, classes, options.size)
-    (home / "classnames.txt").write_text("".join(f"{words(label)}\n" for label in classes))
+    (home / "classnames.txt").write_text("".join(f"{name_words(label)}\n" for label in classes))
     templates = ("a drawing of {c}.", "clip art of {c}.", "{c}")
     (home / "zeroshot_classification_templates.txt").write_text("".join(f"{one}\n" for one in templates))
     (home / "dataset_type.txt").write_text("classification")

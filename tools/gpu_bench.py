@@ -49,12 +49,12 @@ import bench.machine.torchvision_fix  # noqa: F401  before open_clip
 from bench.adapters import registry
 from bench.catalogue import architectures
 from bench.checks import lab
-from bench.data.pack.packing import pack
+from bench.data.pack.packing import pack_shards
 from bench.data.pack.writing import PackOptions
 from bench.data.shards import indexing
-from bench.data.shards.sources import expand
+from bench.data.shards.sources import expand_sources
 from bench.loading.loader import Loader
-from bench.loading.workers import processes
+from bench.loading.workers import worker_count
 from bench.machine.environment import environment, peak_memory, reset_peak_memory
 from bench.planning.planner import plan
 from bench.store import Store, files, writing
@@ -65,7 +65,7 @@ from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
-from bench.training.loop import TrainingJob, tiles, train
+from bench.training.loop import TrainingJob, anchor_tiles, train
 from methods.protocol import Batch, Clock, Facts
 
 Measurement = dict[str, Any]
@@ -158,8 +158,8 @@ def jpeg_shards(folder: Path, scale: Scale) -> Measurement:
         picture.save(loose / f"{number:06d}.jpg", quality=90)
         (loose / f"{number:06d}.txt").write_text(f"a picture of {number % 1000} colours in no order")
     with redirect_stderr(io.StringIO()):  # a line a shard
-        pack(loose, packed, PackOptions(), per_shard=scale.pictures // 10, workers=1)
-    indexing.build(expand([str(packed)]), packed / "index.parquet", workers=1)
+        pack_shards(loose, packed, PackOptions(), per_shard=scale.pictures // 10, workers=1)
+    indexing.build_index(expand_sources([str(packed)]), packed / "index.parquet", workers=1)
     return {"name": "jpegs", "shards": str(packed)}
 
 
@@ -261,11 +261,11 @@ def in_turn(run: Run, steps: int, device: torch.device) -> tuple[float, float]:
     release(device)
     reads = our_batches if run.data.synthetic else its_batches
     with reads(run, towers, device) as batches:
-        theirs = its_seconds(run, open_clip_model(run, towers, device), batches, steps, device)
+        theirs = its_seconds(run, peer_model(run, towers, device), batches, steps, device)
     return marks[1] - marks[0], theirs
 
 
-def open_clip_model(run: Run, towers: OpenClipTowers, device: torch.device) -> Any:
+def peer_model(run: Run, towers: OpenClipTowers, device: torch.device) -> Any:
     """open_clip's model of a run's towers. Raises ValueError if its towers have other numbers of parameters."""
     from open_clip.model import CustomTextCLIP
 
@@ -317,7 +317,7 @@ def its_seconds(run: Run, model: Any, batches: Batches, steps: int, device: torc
 @contextmanager
 def our_batches(run: Run, towers: OpenClipTowers, device: torch.device) -> Iterator[Batches]:
     """Images and tokens of the run's steps on the device, by a loader of its own."""
-    inputs, batch, workers = InputsReader().inputs(run), run.train.batch, processes(run.data.workers, 1)
+    inputs, batch, workers = InputsReader().inputs(run), run.train.batch, worker_count(run.data.workers, 1)
     options: Any = {"batch": batch, "seed": run.seed, "recipe": run.train.augment, "dtype": torch.float32}
 
     def read(loader: Loader) -> Batches:
@@ -346,7 +346,7 @@ def its_batches(run: Run, towers: OpenClipTowers, _: torch.device) -> Iterator[B
         train_num_samples=1 << 30,  # without an end: it draws shards with replacement
         train_data_upsampling_factors=None,
         dataset_resampled=True,
-        workers=processes(run.data.workers, 1),
+        workers=worker_count(run.data.workers, 1),
         batch_size=run.train.batch,
         world_size=1,
         seed=run.seed,
@@ -360,7 +360,7 @@ def its_batches(run: Run, towers: OpenClipTowers, _: torch.device) -> Iterator[B
 def losses(scale: Scale, device: torch.device, _: float) -> list[Measurement]:
     """Seconds and memory of each method's loss, forward and backward, without towers."""
     rows = []
-    for name in registry.names():
+    for name in registry.method_names():
         step = loss_step(name, scale.batches[0], device)
         reset_peak_memory(device)
         before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
@@ -374,7 +374,7 @@ def losses(scale: Scale, device: torch.device, _: float) -> list[Measurement]:
 
 def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]:
     """One `observe`, and draw, loss and backward of every tile, as the training loop does it."""
-    kind = registry.find(name)
+    kind = registry.find_method(name)
 
     def ready(rows: int, batch: int, dim: int) -> tuple[Any, lab.TinyTowers]:
         method, towers = kind(kind.Config(), Facts(rows=rows, batch=batch, dim=dim, seed=0)), lab.TinyTowers()
@@ -385,7 +385,7 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
         return method, towers
 
     (small, towers), (method, _) = ready(32, 16, 16), ready(4 * batch, batch, LOSS_WIDTH)
-    when = lab.clock(1, small.phases()[-1].name)
+    when = lab.a_clock(1, small.phases()[-1].name)
     method.to(device)
     shared, leaves = torch.randn(batch, LOSS_WIDTH, device=device), {}
     for key, like in small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views)).items():
@@ -401,7 +401,7 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
     def step() -> None:
         with torch.no_grad():
             observed = method.observe(leaves, Batch(ids, when))
-        for anchors in tiles(method.whole_batch, everyone, batch):
+        for anchors in anchor_tiles(method.whole_batch, everyone, batch):
             with torch.no_grad():
                 constants = method.draw(leaves, observed, anchors)
             torch.stack(list(method.loss(leaves, constants, anchors).values())).sum().backward()

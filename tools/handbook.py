@@ -27,11 +27,11 @@ from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 
 from bench.adapters import hyperparameters, oracle_file, registry
-from bench.adapters.describe import EXAMPLE, cost
+from bench.adapters.describe import EXAMPLE, describe_cost
 from bench.catalogue.noise_kinds import KINDS, NoiseKind
 from bench.console.markup import markdown, markdown_table
 from bench.data import Pairs
-from bench.data.source import source
+from bench.data.source import data_source
 from bench.suite.suite import load_suite
 from methods.protocol import Method
 from reports.pages.sections import FIDELITY
@@ -100,32 +100,32 @@ def promises() -> str:
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.promise":
                 rows.append([prose(ast.literal_eval(node.args[0])), code(path.relative_to(ROOT).as_posix())])
-    return f"{PROMISES}\n{table(['promise', 'test'], rows)}"
+    return f"{PROMISES}\n{docs_table(['promise', 'test'], rows)}"
 
 
 def method_pages() -> dict[str, str | bytes]:
     """Return a page for each method that comes with the package, and one that lists them, by path."""
-    names = [name for name in registry.names() if registry.source(name).shipped]
+    names = [name for name in registry.method_names() if registry.method_source(name).shipped]
     rows = []
     for name in names:
-        about = registry.find(name).about
-        fidelity = prose(oracle_file.fidelity(name, about))
+        about = registry.find_method(name).about
+        fidelity = prose(oracle_file.printed_fidelity(name, about))
         rows.append([f"[{prose(about.title)}]({name}.md)", code(name), prose(about.paper), fidelity])
     classes = "".join(f"- **{fidelity}**: {meaning}\n" for fidelity, meaning in FIDELITY.items())
-    listed = table(["method", "in suites", "paper", "fidelity"], rows)
+    listed = docs_table(["method", "in suites", "paper", "fidelity"], rows)
     index = METHODS.format(classes=classes, table=listed, names="\n".join(names))
     return {"methods/index.md": index, **{f"methods/{name}.md": method_page(name) for name in names}}
 
 
 def method_page(name: str) -> str:
     """Return the page of one method as Markdown."""
-    kind = registry.find(name)
-    about, fidelity = kind.about, oracle_file.fidelity(name, kind.about)
+    kind = registry.find_method(name)
+    about, fidelity = kind.about, oracle_file.printed_fidelity(name, kind.about)
     facts = {
         "Paper": f"{prose(about.paper)}, {prose(about.equations)}",
         "Fidelity": f"{prose(fidelity)}: {FIDELITY[fidelity]}",
         "State": prose(about.state),
-        "Cost": prose(cost(hyperparameters.make(name, None, {}, EXAMPLE))),
+        "Cost": prose(describe_cost(hyperparameters.make_method(name, None, {}, EXAMPLE))),
         "Reads": prose(", ".join(sorted(kind.needs))) or "images and texts as they are",
         "Score": code(kind.score),
         "Source": code(f"methods/{name}.py"),
@@ -158,7 +158,7 @@ def _options(kind: type[Method]) -> str:
         )
     head = ["option", "type", "default", *(f"preset `{preset}`" for preset in presets), "meaning"]
     note = "An empty cell of a preset means the default.\n\n" if presets else ""
-    return note + table(head, rows) if rows else "None."
+    return note + docs_table(head, rows) if rows else "None."
 
 
 def noise_pages() -> dict[str, str | bytes]:
@@ -169,7 +169,7 @@ def noise_pages() -> dict[str, str | bytes]:
         for one in KINDS
     ]
     written: dict[str, str | bytes] = {}
-    text = NOISE + "\n" + table(["`noise.kind`", "in tables", "drawn"], rows)
+    text = NOISE + "\n" + docs_table(["`noise.kind`", "in tables", "drawn"], rows)
     for kind in KINDS:
         summary = f"{kind.summary[0].upper()}{kind.summary[1:]}."
         text += f"\n({kind.name})=\n## {kind.name}\n\n{prose(summary)} Corrupted pairs {prose(kind.effect)}.\n\n"
@@ -183,13 +183,13 @@ def noise_pages() -> dict[str, str | bytes]:
             ]
             for name, field in kind.options.model_fields.items()
         ]
-        text += table(["option", "type", "default", "meaning"], options) + "\n" if options else ""
+        text += docs_table(["option", "type", "default", "meaning"], options) + "\n" if options else ""
         examples: list[list[str]] = []
         for png, own, given in () if kind.files else _examples(kind):
             name = f"noise-{kind.name}-{len(examples) + 1}.png"
             written[name] = png
             examples.append([f"![{prose(own)}]({name})", prose(own), prose(given)])
-        text += table(["picture", "caption", "caption under the noise"], examples) if examples else ""
+        text += docs_table(["picture", "caption", "caption under the noise"], examples) if examples else ""
     return {"noise_kinds.md": text, **written}
 
 
@@ -197,7 +197,7 @@ def _examples(kind: NoiseKind) -> Iterator[tuple[bytes, str, str]]:
     """Yield pairs of a batch that the noise changes: the picture that training sees, own and given first caption."""
     options = _OPTIONS.get(kind.name, "{}")
     suite = load_suite("quickstart", ["data.size=64", f"noise={{kind: {kind.name}, rates: [0.4], options: {options}}}"])
-    pairs: Pairs = source(suite.data).pairs()
+    pairs: Pairs = data_source(suite.data).pairs()
     noise = kind.make(pairs, suite.noise, 0.4, 0)
     rows = np.arange(0, len(pairs), len(pairs) // _BATCH)
     given = noise.texts(pairs, rows[noise.donors_in_batch(0, len(rows))])
@@ -230,7 +230,7 @@ def code(value: object) -> str:
     return f"`{text}`" if text else ""
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def docs_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a Markdown table of cells that are Markdown already."""
     return "\n".join(markdown_table(head, ([cell.replace("\n", " ") for cell in row] for row in rows))) + "\n"
 

@@ -30,7 +30,7 @@ import yaml
 
 import bench
 from bench import data_folder
-from bench.catalogue.evaluation_sets import entries
+from bench.catalogue.evaluation_sets import evaluation_sets
 from bench.models import stand_ins
 
 ROOT = Path(__file__).parents[1]
@@ -63,7 +63,7 @@ class PrintedItem:
     state: str  #: "there", "in part", "not there"
 
 
-def lines() -> Iterator[PrintedItem]:
+def printed_items() -> Iterator[PrintedItem]:
     """Yield the lines of docs/papers.md whose table or figure the run of a suite makes, without a further verb."""
     paper = ""
     for line in (ROOT / "docs" / "papers.md").read_text("utf-8").splitlines():
@@ -168,7 +168,7 @@ class Folders:
         }
 
 
-def starts(place: Folders, suites: dict[str, dict[str, Any]]) -> None:
+def train_starts(place: Folders, suites: dict[str, dict[str, Any]]) -> None:
     """Train what the suites start from and put it where published weights are looked for.
 
     These are a CLIP for each pair of towers, and a CLIP and a ProLIP that filter pairs.
@@ -195,7 +195,7 @@ def own_places(table: Path) -> tuple[int, int]:
     return len(beside), sum(1 for cell in beside if re.fullmatch(r"-?[\d.]+(e-?\d+)?", cell))
 
 
-def found(place: Folders, line: PrintedItem, suite: str) -> tuple[bool, str]:
+def find_printed(place: Folders, line: PrintedItem, suite: str) -> tuple[bool, str]:
     """Return whether a suite's report has a line's table or figure, and what it has."""
     file = place.report(suite) / line.file
     if line.file.startswith("tables/"):
@@ -216,20 +216,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("suites", nargs="*", help="names of the page's suites; all unless said")
     parser.add_argument("--jobs", default="auto", help="runs at a time")
     options = parser.parse_args(arguments)
-    page = [line for line in lines() if line.state != "not there"]
+    page = [line for line in printed_items() if line.state != "not there"]
     names = options.suites or dict.fromkeys(name for line in page for name in line.suites)
     suites = {name: small(yaml.safe_load((ROOT / "suites" / f"{name}.yaml").read_text("utf-8"))) for name in names}
     place = Folders(options.out.resolve(), options.jobs)
     if not place.data.is_dir():
-        stand_ins.write(place.data / "evaluation", SIZE, EACH, entries().values())
-    starts(place, suites)
+        stand_ins.write_evaluation_sets(place.data / "evaluation", SIZE, EACH, evaluation_sets().values())
+    train_starts(place, suites)
     for name, suite in suites.items():
         place.run(name, suite)
         print(f"{name}: {len(place.runs(name))} rows", flush=True)
     whole = True
     for line in page:
         for suite in (one for one in line.suites if one in suites):
-            there, what = found(place, line, suite)
+            there, what = find_printed(place, line, suite)
             whole &= there
             print(f"{line.printed:36} {suite:24} {line.state:8} {what}")
     return 0 if whole else 1

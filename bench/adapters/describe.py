@@ -7,29 +7,31 @@ import textwrap
 from collections.abc import Sequence
 
 from bench.adapters import hyperparameters, oracle_file, registry
-from bench.console.text import columns, joined
+from bench.console.text import align_columns, join_lines
 from methods.protocol import Facts, Method
 
 WIDTH = 110  #: letters of a line that no terminal shows
 EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases do not depend on it
 
 
-def summaries(names: Sequence[str]) -> list[str]:
+def method_summaries(names: Sequence[str]) -> list[str]:
     """Return a line for each method: name, title, fidelity and paper, in columns."""
-    about = {name: registry.find(name).about for name in names}
-    return columns([(name, one.title, oracle_file.fidelity(name, one), one.paper) for name, one in about.items()])
+    about = {name: registry.find_method(name).about for name in names}
+    return align_columns(
+        [(name, one.title, oracle_file.printed_fidelity(name, one), one.paper) for name, one in about.items()]
+    )
 
 
-def describe(name: str, width: int = WIDTH) -> str:
+def describe_method(name: str, width: int = WIDTH) -> str:
     """Return a few lines of at most `width` letters about one method."""
-    kind = registry.find(name)
+    kind = registry.find_method(name)
     about = kind.about
-    defaults = hyperparameters.resolve(name, None, {})
+    defaults = hyperparameters.resolve_config(name, None, {})
     lines = {
         "about": about.summary,
-        "fidelity": f"{oracle_file.fidelity(name, about)} ({about.equations})",
+        "fidelity": f"{oracle_file.printed_fidelity(name, about)} ({about.equations})",
         "state": about.state,
-        "cost": cost(hyperparameters.make(name, None, {}, EXAMPLE)),
+        "cost": describe_cost(hyperparameters.make_method(name, None, {}, EXAMPLE)),
         "presets": "; ".join(
             f"{preset} ({', '.join(f'{key}: {value}' for key, value in values.items()) or 'the defaults'})"
             for preset, values in kind.presets.items()
@@ -42,10 +44,10 @@ def describe(name: str, width: int = WIDTH) -> str:
     for title, content in lines.items():
         if content:
             text += textwrap.wrap(content, width, initial_indent=f"  {title:<9} ", subsequent_indent=" " * 12)
-    return joined(text)
+    return join_lines(text)
 
 
-def cost(method: Method) -> str:
+def describe_cost(method: Method) -> str:
     """Return the tower forwards per pair and step of each phase, and the run that the method starts from."""
     phases = []
     for phase in method.phases():

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import file_hash
-from bench.yaml_source import FieldFault, shown
+from bench.yaml_source import FieldFault, value_line
 
 if TYPE_CHECKING:
     from methods.protocol import Facts, Method
 
-from bench.adapters.registry import _sources, find, unknown
+from bench.adapters.registry import _sources, find_method, unknown_method
 
 MOST = 10**6  #: of a whole number; a field with `metadata={"most": N}` has another bound
 
 
-def faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[FieldFault]:
+def config_faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[FieldFault]:
     """Return every mistake in a method's name, preset and hyper-parameters, with its path below the suite's entry."""
     if name not in _sources():
-        return [(("method",), unknown(name))]
-    method = find(name)
+        return [(("method",), unknown_method(name))]
+    method = find_method(name)
     if preset is not None and preset not in method.presets:
         return [(("preset",), f"{preset!r} is not a preset of {name}{nearest(preset, method.presets)}")]
     readers = _readers(method.Config)
@@ -74,7 +74,7 @@ def _refuse_huge(value: Any, most: int) -> None:
         for one in value:
             _refuse_huge(one, most)
     elif isinstance(value, int) and abs(value) > most:
-        raise ValueError(f"{shown(value)} should be at most {most:,}")
+        raise ValueError(f"{value_line(value)} should be at most {most:,}")
 
 
 def _reader(kind: Any, most: int) -> Callable[[Any], Any]:
@@ -87,36 +87,36 @@ def _reader(kind: Any, most: int) -> Callable[[Any], Any]:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:  # ValueError: nan or an infinity, here or deeper
             what = "numbers, texts and lists of them" if isinstance(error, TypeError) else "a finite number"
-            raise ValueError(f"{shown(value)} should be {what}") from error
+            raise ValueError(f"{value_line(value)} should be {what}") from error
         try:
             # As JSON, because only there does strict mode take a list for a tuple.
             read = adapter.validate_json(text, strict=True)
         except ValidationError as error:
             message = error.errors(include_url=False)[0]["msg"].replace("Input should", "should")
-            raise ValueError(f"{shown(value)} {message[0].lower()}{message[1:]}") from error
+            raise ValueError(f"{value_line(value)} {message[0].lower()}{message[1:]}") from error
         _refuse_huge(read, most)
         return read
 
     return typed
 
 
-def resolve(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_config(name: str, preset: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return all hyper-parameters: defaults, then the preset, then `config`. UserError names every mistake."""
-    wrong = faults(name, preset, config)
+    wrong = config_faults(name, preset, config)
     if wrong:
         raise UserError(*(f"{name}: {'.'.join(map(str, place))}: {message}" for place, message in wrong))
-    return dataclasses.asdict(_config(find(name), preset, config))
+    return dataclasses.asdict(_config(find_method(name), preset, config))
 
 
-def needs(name: str, preset: str | None, config: Mapping[str, Any]) -> frozenset[str]:
+def method_needs(name: str, preset: str | None, config: Mapping[str, Any]) -> frozenset[str]:
     """Return the needs of a method under its resolved hyper-parameters; see `methods.protocol.Need`."""
-    method = find(name)
+    method = find_method(name)
     return method.needs_under(_config(method, preset, config))
 
 
-def content(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def config_content(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a resolved `config` as ids hold it: a field with `metadata={"path": True}` stands for the bytes there."""
-    paths = [field.name for field in dataclasses.fields(find(name).Config) if field.metadata.get("path")]
+    paths = [field.name for field in dataclasses.fields(find_method(name).Config) if field.metadata.get("path")]
     return {key: _bytes_at(Path(value)) if key in paths and value else value for key, value in config.items()}
 
 
@@ -132,8 +132,8 @@ def _bytes_at(path: Path) -> str:
     return total.hexdigest()
 
 
-def make(name: str, preset: str | None, config: Mapping[str, Any], facts: Facts) -> Method:
+def make_method(name: str, preset: str | None, config: Mapping[str, Any], facts: Facts) -> Method:
     """Make a method that is ready for `prepare`. Pass preset None with the resolved `config` of a Run."""
-    resolved = resolve(name, preset, config)
-    method: Any = find(name)
+    resolved = resolve_config(name, preset, config)
+    method: Any = find_method(name)
     return typing.cast("Method", method(_config(method, None, resolved), facts))

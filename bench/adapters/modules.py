@@ -38,7 +38,7 @@ class Module:
         return self.name if self.path.name == "__init__.py" else self.name.rpartition(".")[0]
 
 
-def read(name: str, path: Path) -> Module:
+def read_module(name: str, path: Path) -> Module:
     """Read a module from its file, cached by its bytes.
 
     UserError for a file that is not Python, imports `*`, or does more than bind names as it is imported: an id could
@@ -50,15 +50,15 @@ def read(name: str, path: Path) -> Module:
 @functools.lru_cache(maxsize=256)
 def _read(name: str, path: Path, source: bytes) -> Module:
     try:
-        tree = syntax.parse(source, str(path))
+        tree = syntax.parse_meaning(source, str(path))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno}: SyntaxError: {error.msg}") from error
     module = Module(name, path)
     for statement in tree.body:
-        if syntax.acts(statement):
+        if syntax.has_effect(statement):
             raise UserError(f"{path}:{statement.lineno}: runs code on import, which no run's id could follow")
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            for bound, alias in aliases(module, statement):
+            for bound, alias in import_aliases(module, statement):
                 if bound == "*":
                     raise UserError(f"{path}:{statement.lineno}: imports *; import its names, so that ids can follow")
                 module.bindings.setdefault(bound, []).append(alias)
@@ -68,7 +68,7 @@ def _read(name: str, path: Path, source: bytes) -> Module:
     return module
 
 
-def aliases(module: Module, statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Alias]]:
+def import_aliases(module: Module, statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Alias]]:
     """Yield the names that an import binds, with what they mean."""
     for alias in statement.names:
         if isinstance(statement, ast.ImportFrom):
@@ -87,7 +87,7 @@ def _base(module: Module, statement: ast.ImportFrom) -> str:
     return ".".join([*parts[: len(parts) - statement.level + 1], *([statement.module] if statement.module else [])])
 
 
-def file_of(module: str) -> Path | None:
+def source_file(module: str) -> Path | None:
     """Return the source file of a module without importing anything, or None if there is no such module."""
     top, *inner = module.split(".")
     spec = importlib.util.find_spec(top)

@@ -106,12 +106,12 @@ class OracleFile(Model):
         return self
 
 
-def beside(method: Path) -> Path:
+def oracle_path(method: Path) -> Path:
     """Return the path at which a method in this file brings its values."""
     return method.with_suffix(SUFFIX)
 
 
-def read(path: Path) -> OracleFile | None:
+def read_oracles(path: Path) -> OracleFile | None:
     """Return the values in a file, or None if there is no file. UserError has one line for the first mistake."""
     if not path.is_file():
         return None
@@ -134,11 +134,11 @@ def read(path: Path) -> OracleFile | None:
         raise UserError(f"{path}: not valid JSON: {one_line(error)}") from error
 
 
-def lacking(path: Path, claim: str) -> str:
+def missing_oracles(path: Path, claim: str) -> str:
     """Return why a class of fidelity lacks the values that it rests on; "" if the file has them or it needs none."""
     if claim not in CLAIMS:
         return ""
-    file, demand = read(path), f"about.fidelity is {claim!r}, which needs"
+    file, demand = read_oracles(path), f"about.fidelity is {claim!r}, which needs"
     if file is None:
         return f"{demand} values of other code in {path.name}; bring them or say 'derived'"
     if claim == "official-checked" and not (file.source.repository and file.source.commit):
@@ -146,13 +146,13 @@ def lacking(path: Path, claim: str) -> str:
     return ""
 
 
-def fidelity(name: str, about: About) -> str:
+def printed_fidelity(name: str, about: About) -> str:
     """Return how a method was checked, as tables and cards print it.
 
     A class that rests on values of other code is printed for a plug-in that brings such values; else "unchecked".
     `bench check` demands them of shipped methods too. UserError if the file of values is invalid.
     """
-    place = registry.source(name)
-    if place.shipped or not lacking(beside(place.path), about.fidelity):
+    place = registry.method_source(name)
+    if place.shipped or not missing_oracles(oracle_path(place.path), about.fidelity):
         return about.fidelity
     return UNCHECKED

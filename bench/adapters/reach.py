@@ -82,7 +82,7 @@ def source_hash(module: str, path: Path) -> str:
 
 def adapter_source_hash(method: str) -> str:
     """Return the `source_hash` of a method, kept as long as the adapter's own file has the same bytes."""
-    location = registry.source(method)
+    location = registry.method_source(method)
     return _kept(location.module, location.path, location.path.read_bytes())
 
 
@@ -112,7 +112,7 @@ class Reach:
         """Return a module whose source counts; None for other modules, and for a name that is no module."""
         if name not in self._modules:
             place = path or self._place(name)
-            self._modules[name] = None if place is None else modules.read(name, place)
+            self._modules[name] = None if place is None else modules.read_module(name, place)
         return self._modules[name]
 
     def _place(self, name: str) -> Path | None:
@@ -122,14 +122,14 @@ class Reach:
         above = self._modules.get(name.rpartition(".")[0])
         if above is not None and above.path.name != "__init__.py":
             return None  # `from a import b` asks for a.b as well, which is no module if a is a file
-        return modules.file_of(name)
+        return modules.source_file(name)
 
     def _add(self, key: str, module: Module, nodes: Sequence[ast.AST]) -> None:
         """Note a definition and follow what it uses."""
         if key not in self.items:
-            self.items[key] = [syntax.summary(node).text for node in nodes]
+            self.items[key] = [syntax.summarise(node).text for node in nodes]
             for node in nodes:
-                self._uses(module, syntax.summary(node))
+                self._uses(module, syntax.summarise(node))
 
     def _uses(self, module: Module, used: syntax.DefinitionSummary) -> None:
         self._words |= used.words
@@ -137,7 +137,7 @@ class Reach:
             if root in used.names:
                 self._follow(module, root, attributes)
         for statement in used.imports:
-            for _, alias in modules.aliases(module, statement):
+            for _, alias in modules.import_aliases(module, statement):
                 self._alias(alias, ())
 
     def _follow(self, module: Module, name: str, attributes: tuple[str, ...]) -> None:
@@ -189,11 +189,11 @@ class Reach:
         self._families.append(order)
         for place, (module, node) in enumerate(order):
             header = [*node.bases, *node.decorator_list, *(one.value for one in node.keywords)]
-            self._add(f"{_key(order[place])}()", module, [*header, *filter(syntax.acts, node.body)])
+            self._add(f"{_key(order[place])}()", module, [*header, *filter(syntax.has_effect, node.body)])
 
     def _members(self, order: list[Class]) -> None:
         for place, (module, node) in enumerate(order):
-            for name, lines in syntax.members(node).items():
+            for name, lines in syntax.class_members(node).items():
                 if name not in METADATA and self._counts(order, place, name):
                     self._add(f"{_key(order[place])}.{name}", module, lines)
 
@@ -204,10 +204,10 @@ class Reach:
             return True
         used = name in INHERITED or name in self._words or (name.startswith("__") and name.endswith("__"))
         if not used and node.name != ROOT:
-            used = any(name in syntax.members(one[1]) for one in order if _key(one) == f"{BASE}:{ROOT}")
+            used = any(name in syntax.class_members(one[1]) for one in order if _key(one) == f"{BASE}:{ROOT}")
         above = frozenset({"super", node.name, *(one.name for _, one in order[:place])})
         for _, earlier in order[:place]:
-            lines = syntax.members(earlier).get(name)
+            lines = syntax.class_members(earlier).get(name)
             if lines and not any(_passes_on(line, above) for line in lines):
                 return False
         return used
@@ -221,7 +221,7 @@ class Reach:
 
     def _base(self, module: Module, base: ast.expr) -> Class | None:
         """Return the class that a base means, or None if it comes from another package."""
-        chain = next(syntax.chains(base.value if isinstance(base, ast.Subscript) else base), ("", ()))
+        chain = next(syntax.attribute_chains(base.value if isinstance(base, ast.Subscript) else base), ("", ()))
         return self._meant(module, (chain[0], *chain[1]))
 
     def _meant(self, module: Module | None, words: tuple[str, ...]) -> Class | None:
@@ -241,7 +241,7 @@ def _adapter(module: Module | None) -> ast.ClassDef:
     assert module is not None
     for bound in module.bindings.values():
         for node in bound:
-            if isinstance(node, ast.ClassDef) and node.bases and "name" in syntax.members(node):
+            if isinstance(node, ast.ClassDef) and node.bases and "name" in syntax.class_members(node):
                 return node
     raise UserError(f'{module.path}:1: defines no method: a class with a base and name = "..." (see {PROTOCOL})')
 

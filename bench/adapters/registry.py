@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError, nearest, one_line
-from bench.reading import TEXT_BYTES, content
+from bench.reading import TEXT_BYTES, read_file
 
 if TYPE_CHECKING:
     from methods.protocol import Method
@@ -60,37 +60,37 @@ def add_plugin(path: str | Path) -> str:
     if taken is not None and not taken.plugin:
         return name  # a file of `methods/` itself
     _plugins[name] = MethodSource(f"bench_plugin_{file.stem}", file.resolve(), True)
-    forget()
+    clear_caches()
     return name
 
 
-def plugins() -> list[str]:
+def known_plugins() -> list[str]:
     """Return the files given to `add_plugin`, so that another process can add them."""
     return [str(place.path) for place in _plugins.values()]
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """Clear the caches, because files, entry points or plugins have changed."""
-    for cached in (_shipped, _sources, find):
+    for cached in (_shipped, _sources, find_method):
         cached.cache_clear()
 
 
-def names() -> list[str]:
+def method_names() -> list[str]:
     """Return all method names, sorted. Does not import adapters."""
     return sorted(_sources())
 
 
-def source(name: str) -> MethodSource:
+def method_source(name: str) -> MethodSource:
     """Return the origin of a method. UserError with the nearest name for an unknown one."""
     known = _sources()
     if name not in known:
-        raise UserError(unknown(name))
+        raise UserError(unknown_method(name))
     return known[name]
 
 
-def unknown(name: str) -> str:
+def unknown_method(name: str) -> str:
     """Return the message about a name that no method has."""
-    return f"{name!r} is not a method{nearest(name, names())} (one in a file of your own: --plugin FILE)"
+    return f"{name!r} is not a method{nearest(name, method_names())} (one in a file of your own: --plugin FILE)"
 
 
 @functools.cache
@@ -136,7 +136,7 @@ def _entry_points() -> list[tuple[str, MethodSource]]:
 def _declared(path: Path) -> str | None:
     """Read the `name` of the one class that has one from the source; None for a file without such a class."""
     try:
-        tree = ast.parse(content(path, TEXT_BYTES), filename=str(path))
+        tree = ast.parse(read_file(path, TEXT_BYTES), filename=str(path))
     except SyntaxError as error:
         raise UserError(f"{path}:{error.lineno or 1}: SyntaxError: {error.msg}") from error
     except OSError as error:
@@ -161,9 +161,9 @@ def _name_of(node: ast.ClassDef) -> str | None:
 
 
 @functools.cache
-def find(name: str) -> type[Method]:
+def find_method(name: str) -> type[Method]:
     """Return the class of a method. UserError for an unknown name, or with file and line for a broken adapter."""
-    place = source(name)
+    place = method_source(name)
     module = _import(place)
     classes = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
     own = [kind for kind in classes if vars(kind).get("name") == name]
@@ -174,9 +174,9 @@ def find(name: str) -> type[Method]:
     return method
 
 
-def start(name: str, given: str | None) -> str | None:
+def starting_method(name: str, given: str | None) -> str | None:
     """Return the method whose run a method starts from; None if it begins at fresh towers or at `given` weights."""
-    method = find(name)
+    method = find_method(name)
     return None if given and method.side != "reference" else method.reference
 
 
@@ -227,4 +227,4 @@ def _check(method: type[Method], path: Path) -> None:
             known = nearest(word, typing.get_args(protocol.Need))
             raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is no need{known}")
     if start is not None and start not in _sources():
-        raise UserError(f"{path}: reference {start!r} is not a method{nearest(start, names())}")
+        raise UserError(f"{path}: reference {start!r} is not a method{nearest(start, method_names())}")

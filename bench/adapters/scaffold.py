@@ -16,7 +16,7 @@ TEMPLATE = "my_loss"  #: the method in bench/templates
 _FOLDER = Path(__file__).with_name("templates")
 
 
-def new_method(name: str, folder: Path) -> list[Path]:
+def write_new_method(name: str, folder: Path) -> list[Path]:
     """Write `name`.py and test_`name`.py below `folder`, which is made if need be; returns both paths.
 
     Raises UserError for a name that no method can have, and if one of the files exists: nothing is overwritten.
@@ -27,12 +27,12 @@ def new_method(name: str, folder: Path) -> list[Path]:
         raise UserError(f"{name}: a method's name has at most {NAME_LETTERS} letters")
     if keyword.iskeyword(name):
         raise UserError(f"{name!r}: is a word of Python; choose another name")
-    files = {folder / f"{prefix}{name}.py": method_source(name, prefix) for prefix in ("", "test_")}
+    files = {folder / f"{prefix}{name}.py": template_source(name, prefix) for prefix in ("", "test_")}
     for path in files:
         if path.exists():
             raise UserError(f"{path}: already exists; choose another name or --folder")
-    if name in registry.names():
-        raise UserError(f"{name!r}: there is a method of this name, {registry.source(name).path}")
+    if name in registry.method_names():
+        raise UserError(f"{name!r}: there is a method of this name, {registry.method_source(name).path}")
     if importlib.util.find_spec(name) or importlib.util.find_spec(f"methods.{name}"):
         raise UserError(f"{name!r}: a Python module has this name, and one of the two would hide the other")
     try:
@@ -46,7 +46,7 @@ def new_method(name: str, folder: Path) -> list[Path]:
     return list(files)
 
 
-def method_source(name: str, prefix: str = "") -> str:
+def template_source(name: str, prefix: str = "") -> str:
     """Return the source of the template adapter under this name, or with the prefix "test_" that of its test."""
     text = (_FOLDER / f"{prefix}{TEMPLATE}.py").read_text(encoding="utf-8")
     words = name.split("_")

@@ -1,6 +1,6 @@
 """Python source as meaning: syntax trees without docstrings, annotations and layout, written alike by every Python.
 
-`ast.dump` prints a tree differently on 3.11, 3.12 and 3.13; `plain` does not. Imports the standard library alone.
+`ast.dump` prints a tree differently on 3.11, 3.12 and 3.13; `plain_tree` does not. Imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SILENT = frozenset({"ctx", "type_comment", "type_ignores", "type_params", "kind
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def parse(source: bytes, file: str) -> ast.Module:
+def parse_meaning(source: bytes, file: str) -> ast.Module:
     """Parse a file without docstrings, type checking, and annotations outside of decorated classes (dataclasses)."""
     return cast("ast.Module", _Strip().visit(ast.parse(source, filename=file)))
 
@@ -94,20 +94,20 @@ def last_name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def plain(node: Any) -> Any:
+def plain_tree(node: Any) -> Any:
     """Return a tree as lists, strings and null, for JSON: [type, [field, value], ...], without empty fields."""
     if isinstance(node, list):
-        return [plain(one) for one in node]
+        return [plain_tree(one) for one in node]
     if isinstance(node, ast.Constant):
         return ["Constant", type(node.value).__name__, ascii(node.value)]
     if isinstance(node, ast.JoinedStr):
         return ["JoinedStr", _pieces(node)]
     if isinstance(node, ast.FormattedValue):
         spec = _pieces(node.format_spec) if isinstance(node.format_spec, ast.JoinedStr) else []
-        return ["FormattedValue", plain(node.value), node.conversion, spec]
+        return ["FormattedValue", plain_tree(node.value), node.conversion, spec]
     if isinstance(node, ast.AST):
         fields = ((name, getattr(node, name, None)) for name in sorted(node._fields) if name not in _SILENT)
-        return [type(node).__name__, *([name, plain(value)] for name, value in fields if value not in (None, []))]
+        return [type(node).__name__, *([name, plain_tree(value)] for name, value in fields if value not in (None, []))]
     return node if node is None or isinstance(node, str) else ascii(node)
 
 
@@ -116,7 +116,7 @@ def _pieces(node: ast.JoinedStr) -> list[Any]:
     pieces: list[Any] = []
     for piece in node.values:
         if not isinstance(piece, ast.Constant):
-            pieces.append(plain(piece))
+            pieces.append(plain_tree(piece))
         elif pieces and isinstance(pieces[-1], str):
             pieces[-1] += str(piece.value)
         elif piece.value:
@@ -136,15 +136,17 @@ class DefinitionSummary:
 
 
 @functools.lru_cache(maxsize=8192)
-def summary(node: ast.AST) -> DefinitionSummary:
+def summarise(node: ast.AST) -> DefinitionSummary:
     """Summarise a definition; results are cached."""
     names = frozenset(free_names(node))
     inner = tuple(one for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom))
-    return DefinitionSummary(plain(node), names, names | attributes(node), tuple(sorted(set(chains(node)))), inner)
+    return DefinitionSummary(
+        plain_tree(node), names, names | attribute_words(node), tuple(sorted(set(attribute_chains(node)))), inner
+    )
 
 
 @functools.lru_cache(maxsize=2048)
-def members(node: ast.ClassDef) -> dict[str, list[ast.stmt]]:
+def class_members(node: ast.ClassDef) -> dict[str, list[ast.stmt]]:
     """Return the statements of a class's body by the names that they bind."""
     statements: dict[str, list[ast.stmt]] = {}
     for line in node.body:
@@ -166,7 +168,7 @@ def free_names(node: ast.AST) -> set[str]:
     return names
 
 
-def chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
+def attribute_chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield every name with the attributes that follow it: `a.b.c` gives ("a", ("b", "c")), `a` gives ("a", ())."""
     attributes: list[str] = []
     inner: ast.AST = node
@@ -177,10 +179,10 @@ def chains(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield inner.id, tuple(attributes)
     else:
         for child in ast.iter_child_nodes(inner):
-            yield from chains(child)
+            yield from attribute_chains(child)
 
 
-def attributes(node: ast.AST) -> set[str]:
+def attribute_words(node: ast.AST) -> set[str]:
     """Return every word that follows a dot, or is a string in `getattr(x, "word")`."""
     words = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
     for call in ast.walk(node):
@@ -215,6 +217,6 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
             yield from _walk(child)
 
 
-def acts(statement: ast.stmt) -> bool:
+def has_effect(statement: ast.stmt) -> bool:
     """Return whether a statement of a module calls something for its effect alone."""
     return any(isinstance(node, ast.Expr) for node in _walk(statement))

@@ -19,7 +19,7 @@ from bench.board import follows
 from bench.board.outcomes import Refused, refuse_other_scores
 from bench.errors import UserError, one_line
 from bench.store import RunStore, Store
-from bench.store.incoming import unpacked
+from bench.store.incoming import unpack_incoming
 from bench.store.pack import SUFFIX
 from bench.store.run import SHORT
 from bench.suite.run import Run
@@ -67,7 +67,7 @@ class BundleChecker:
     def check(self, path: Path) -> BundleCheck:
         """Check a bundle; what is wrong is in the outcome's `problems`."""
         outcome = BundleCheck(path)
-        with _told(outcome), unpacked(path) as store:
+        with _told(outcome), unpack_incoming(path) as store:
             self.look(store, outcome)
         return outcome
 
@@ -93,9 +93,9 @@ class BundleChecker:
             outcome.problems.append(f"{outcome.path}: duplicate: every finished run of it is in other bundles already")
 
     def _run(self, run: RunStore, plan: Mapping[str, Any], cells: list[Any], outcome: BundleCheck) -> Run:
-        """Check a run; return it as `follows.described` does. Raises Refused for the first thing that is wrong."""
+        """Check a run; return it as `follows.run_with_method` does. Raises Refused for the first mistake."""
         settings, state = run.settings(), run.read_status()["state"]
-        known = follows.described(settings)
+        known = follows.run_with_method(settings)
         follows.refuse_other_cells(settings, known, plan, cells)
         if state != "done":
             if run.evaluations():
@@ -112,7 +112,7 @@ class BundleChecker:
             outcome.scores += count
             outcome.recomputed += len(given)
             outcome.numbers |= {(dataset, task, metric) for dataset, task, metric, _ in given}
-        if fidelity := follows.fidelity(settings):
+        if fidelity := follows.stored_fidelity(settings):
             outcome.fidelity |= {cell["method"]: fidelity for cell in cells}
         self._refuse_renamed(run, settings, outcome)
         return known
@@ -161,7 +161,7 @@ def check_folder(paths: Sequence[Path]) -> list[BundleCheck]:
     return [checker.check(path) for path in asked]
 
 
-def checked(path: Path, store: Store) -> BundleCheck:
+def check_bundle(path: Path, store: Store) -> BundleCheck:
     """Check the unpacked store of a bundle before it is shown. Raises UserError if anything is wrong with it."""
     outcome = BundleCheck(path)
     BundleChecker().look(store, outcome)

@@ -19,7 +19,7 @@ from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.noise_kinds import noise_label
 from bench.evaluation import EvaluationPlan
 from bench.hashing import Absent, canonical
-from bench.planning.planner import counted
+from bench.planning.planner import counted_steps
 from bench.store import RunStore
 from bench.suite import tower_files
 from bench.suite.run import Run, run_of_settings
@@ -32,13 +32,13 @@ _PATH = Path("settings.json")
 _ADDRESSED = ("untrained", "average", "keep", "data", "noise", "seed", "budget", "towers", "train")
 
 
-def described(settings: Mapping[str, Any]) -> Run:
+def run_with_method(settings: Mapping[str, Any]) -> Run:
     """Return the run that settings describe, with another method in the place of its own, which may not be here.
 
     Raises Refused for the first of its settings that is not what the run's address holds, and UserError for settings
     that this version does not understand.
     """
-    run = run_of_settings({**settings, "method": min(registry.names()), "config": {}}, _PATH)
+    run = run_of_settings({**settings, "method": min(registry.method_names()), "config": {}}, _PATH)
     address = settings["address"]
     own = replace(run, towers=_without_files(run.towers)).content()
     own["towers"] = _towers(run.towers, own["towers"], address["towers"])
@@ -148,10 +148,10 @@ def refuse_other_costs(ledger: Mapping[str, Any], settings: Mapping[str, Any]) -
         raise Refused(f"ledger: train_seconds: is {ledger['train_seconds']:g}, and {resolved.steps} steps take time")
 
 
-def is_here(settings: Mapping[str, Any]) -> bool:
+def has_same_method(settings: Mapping[str, Any]) -> bool:
     """Return whether a run's method is here as it was when the run was made."""
     name = settings["method"]
-    return name in registry.names() and adapter_source_hash(name) == settings["address"]["adapter"]
+    return name in registry.method_names() and adapter_source_hash(name) == settings["address"]["adapter"]
 
 
 def refuse_other_inputs(settings: Mapping[str, Any], run: Run, reader: InputsReader) -> bool:
@@ -176,18 +176,18 @@ def refuse_other_steps(run: RunStore, settings: Mapping[str, Any], reader: Input
 
     FLOPs are counted by torch, so the version has to be the same. Raises Refused for other counts.
     """
-    if not is_here(settings) or (run.environment().get("packages") or {}).get("torch") != torch.__version__:
+    if not has_same_method(settings) or (run.environment().get("packages") or {}).get("torch") != torch.__version__:
         return False
     own = run_of_settings(dict(settings), _PATH)
-    paths = [field.name for field in fields(registry.find(own.method).Config) if field.metadata.get("path")]
+    paths = [field.name for field in fields(registry.find_method(own.method).Config) if field.metadata.get("path")]
     of_files = own.towers != _without_files(own.towers) or any(own.config.get(name) for name in paths)
     if of_files or settings.get("start") or BUDGET_KINDS[own.budget.kind].timed or own.keep.entry.scored:
         return False
     inputs = reader.for_model(own)
-    resolved, ledger = counted(own, inputs), run.ledger()
+    resolved, ledger = counted_steps(own, inputs), run.ledger()
     if canonical(resolved.to_json()) != canonical(ResolvedSteps.from_json(settings["resolved"]).to_json()):
         raise Refused("resolved: its budget pays for other steps, or they cost otherwise, when they are counted again")
-    method = hyperparameters.make(own.method, None, own.config, inputs.facts)
+    method = hyperparameters.make_method(own.method, None, own.config, inputs.facts)
     costs = [(steps * resolved.batch, method.cost(phase)) for phase, steps in resolved.phases]
     for side, other in (("image", "side_image"), ("text", "side_text")):
         forwards = sum(count * (getattr(cost, side) + getattr(cost, other)) for count, cost in costs)
@@ -198,7 +198,7 @@ def refuse_other_steps(run: RunStore, settings: Mapping[str, Any], reader: Input
     return True
 
 
-def fidelity(settings: Mapping[str, Any]) -> str | None:
+def stored_fidelity(settings: Mapping[str, Any]) -> str | None:
     """Return how a run's method was checked; None if it is not here as it was, so that only its author can say."""
     name = settings["method"]
-    return oracle_file.fidelity(name, registry.find(name).about) if is_here(settings) else None
+    return oracle_file.printed_fidelity(name, registry.find_method(name).about) if has_same_method(settings) else None

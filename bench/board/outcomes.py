@@ -40,7 +40,7 @@ class Refused(Exception):
     """What is wrong with a run of a bundle, in words that follow its name."""
 
 
-def recomputed(outcomes: Outcomes) -> Scores:
+def recompute_scores(outcomes: Outcomes) -> Scores:
     """Return every score that follows from the outcomes of one evaluation.
 
     Raises ValueError, KeyError, IndexError or FloatingPointError if arrays are missing or do not fit together.
@@ -72,7 +72,7 @@ def recomputed(outcomes: Outcomes) -> Scores:
     return scores
 
 
-def tolerance(metric: str) -> float:
+def score_tolerance(metric: str) -> float:
     """Return how far a stored score may lie from the recomputed one."""
     return DETECTION_TOLERANCE if metric in ("auroc", "average_precision") else TOLERANCE
 
@@ -151,13 +151,13 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
         if one.higher_is_better == (one.metric in _LESS_IS_BETTER):
             raise Refused(f"{place}: higher_is_better of {where} is {str(one.higher_is_better).lower()}")
         # a data set's main metric is one of the others; raises UserError for an unknown set
-        name = evaluation.parse(one.dataset)[0].metric if one.metric == "main" else one.metric
+        name = evaluation.parse_dataset(one.dataset)[0].metric if one.metric == "main" else one.metric
         known = again.get((name, one.score))
         if known is None and name in _STATED | _STATED_OF.get(family, frozenset()):
             continue
         if known is None:
             raise Refused(f"score: {where} does not follow from its per-example results")
-        if not abs(known[0] - one.value) <= tolerance(one.metric):
+        if not abs(known[0] - one.value) <= score_tolerance(one.metric):
             raise Refused(f"score: {where} is {one.value:.6g}, and its outcomes give {known[0]:.6g}")
         if one.n != known[1]:
             raise Refused(f"n: {where} says {one.n:,} examples, and its outcomes are of {known[1]:,}")
@@ -173,7 +173,7 @@ def _again(run: RunStore, key: str, rows: int) -> Scores:
         outcomes = run.outcomes(key, _HEADERS + _ROW * rows)
         if odd := [name for name, array in outcomes.items() if array.ndim != 1 or len(array) > rows]:
             raise ValueError(f"{odd[0]} should be a list of at most {rows:,} numbers")
-        return recomputed(outcomes)
+        return recompute_scores(outcomes)
     except Damaged as error:
         raise Refused(f"evaluations/{key}/outcomes.npz: {error.reason}") from error
     except (ValueError, KeyError, IndexError, TypeError, FloatingPointError) as error:

@@ -19,12 +19,12 @@ from bench.board.bundle import BundleCheck, check_folder
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import canonical, file_hash
-from bench.launch.claimed import work
+from bench.launch.claimed import work_on_run
 from bench.machine.environment import environment
 from bench.planning.planner import Planner
 from bench.store import RunStore, Store, files
-from bench.store.incoming import unpacked
-from bench.store.pack import RERUNS, SUFFIX, PackOutcome, pack
+from bench.store.incoming import unpack_incoming
+from bench.store.pack import RERUNS, SUFFIX, PackOutcome, pack_runs
 from bench.store.run import SHORT, find_run, weights_name
 from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
@@ -43,7 +43,7 @@ class Retrained:
     text: str  #: one sentence
 
 
-def retrain(store: Store, prefix: str) -> Retrained:
+def retrain_run(store: Store, prefix: str) -> Retrained:
     """Train the finished run whose id begins with `prefix` again and compare.
 
     Raises UserError if it is not finished, if a run that it starts from is not stored here, if code or data now give
@@ -55,11 +55,11 @@ def retrain(store: Store, prefix: str) -> Retrained:
         return _compared(stored, Store(Path(folder)).run(stored.id), run.title)
 
 
-def restore(store: Store, prefix: str) -> Retrained:
+def restore_weights(store: Store, prefix: str) -> Retrained:
     """Train a finished run again that lost its final weights, and those that it starts from, for their weights.
 
     They are put back into the store; a training that is interrupted goes on when this is called again. Raises UserError
-    as `retrain` does.
+    as `retrain_run` does.
     """
     stored = _finished(store, prefix)
     run, path = _trained(store, stored, store), stored.path(weights_name(1.0))
@@ -88,7 +88,9 @@ def _trained(store: Store, stored: RunStore, where: Store) -> Run:
             raise UserError(
                 f"run {stored.id[:SHORT]}: cannot be trained again as it was; {words} (it was made at commit {commit})"
             )
-        state, message = work(replace(planned, lent=True), where, Progress(), lambda: False, reader=planner.reader)
+        state, message = work_on_run(
+            replace(planned, lent=True), where, Progress(), lambda: False, reader=planner.reader
+        )
         if state != "done":
             raise UserError(f"run {stored.id[:SHORT]}: the retraining ended as {state}: {message}")
     return run
@@ -144,14 +146,14 @@ def _finals(run: RunStore) -> dict[tuple[str, ...], float]:
 CHEAPEST = "cheapest"
 
 
-def submit(suite: str, store: Store, target: Path) -> tuple[PackOutcome, BundleCheck]:
+def write_submission(suite: str, store: Store, target: Path) -> tuple[PackOutcome, BundleCheck]:
     """Write the bundle of a suite and check it beside the bundles that lie there; the file goes if it does not pass.
 
-    Raises the errors of `pack`; UserError if the file already exists, or a run of the suite is damaged.
+    Raises the errors of `pack_runs`; UserError if the file already exists, or a run of the suite is damaged.
     """
     if target.exists():
         raise UserError(f"{target}: already exists; --out FILE gives the bundle another name")
-    packed = pack(suite, store, target, bundle=True)
+    packed = pack_runs(suite, store, target, bundle=True)
     if packed.damaged:
         target.unlink()
         raise UserError(*packed.damaged)
@@ -161,13 +163,13 @@ def submit(suite: str, store: Store, target: Path) -> tuple[PackOutcome, BundleC
     return packed, check
 
 
-def rerun_of(path: Path, run: str) -> Retrained:
+def rerun_bundle(path: Path, run: str) -> Retrained:
     """Train a run of a bundle again, `CHEAPEST` or by the beginning of its id, and note the outcome beside the bundle.
 
-    Raises UserError as `retrain` does.
+    Raises UserError as `retrain_run` does.
     """
-    with unpacked(path) as store:
-        verified = retrain(store, _cheapest(store) if run == CHEAPEST else run)
+    with unpack_incoming(path) as store:
+        verified = retrain_run(store, _cheapest(store) if run == CHEAPEST else run)
     where = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "environment": environment(available_device())}
     files.write_json(path.with_name(path.name.removesuffix(SUFFIX) + RERUNS), {**asdict(verified), **where})
     return verified

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bench.errors import UserError, one_line
-from bench.reading import JSON_BYTES, content, parsed
+from bench.reading import JSON_BYTES, parse_json, read_file
 
 TowerConfig = dict[str, Any]
 Channels: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  #: mean and standard deviation of red, green, blue
@@ -84,7 +84,7 @@ _BERT_FIELDS = {
 
 
 @cache
-def open_clip_models() -> dict[str, Path]:
+def open_clip_config_files() -> dict[str, Path]:
     """Return architectures of open_clip and their files without importing it."""
     spec = find_spec("open_clip")
     folders = (spec.submodule_search_locations if spec else None) or ()
@@ -92,9 +92,9 @@ def open_clip_models() -> dict[str, Path]:
 
 
 @cache
-def open_clip_model(name: str) -> TowerConfig:
+def open_clip_config(name: str) -> TowerConfig:
     """Return the configuration of an open_clip architecture: embed_dim, vision_cfg, text_cfg and the like."""
-    config: TowerConfig = json.loads(open_clip_models()[name].read_text())
+    config: TowerConfig = json.loads(open_clip_config_files()[name].read_text())
     return config
 
 
@@ -107,7 +107,7 @@ def read_bert(folder: Path) -> TowerConfig:
     """Return a transformers folder's configuration with BERT's names; UserError if it is no (Distil)BERT."""
     path = folder / "config.json"
     try:
-        config: TowerConfig = parsed(content(path, JSON_BYTES))
+        config: TowerConfig = parse_json(read_file(path, JSON_BYTES))
     except (OSError, ValueError) as error:
         raise UserError(f"towers.text: {path}: cannot be read: {one_line(error)}") from error
     if not isinstance(config, dict):
@@ -126,13 +126,13 @@ def read_bert(folder: Path) -> TowerConfig:
 
 def quick_gelu(name: str) -> bool:
     """Return whether an architecture of open_clip has QuickGELU, as OpenAI's weights want."""
-    return bool(name in open_clip_models() and open_clip_model(name).get("quick_gelu"))
+    return bool(name in open_clip_config_files() and open_clip_config(name).get("quick_gelu"))
 
 
 def chooses_activation(kind: str, name: str) -> bool:
     """Return whether GELU or QuickGELU is chosen for this "image" or "text" tower of open_clip."""
-    if name not in open_clip_models():
+    if name not in open_clip_config_files():
         return False
     if kind == "text":
-        return "hf_model_name" not in open_clip_model(name)["text_cfg"]
-    return isinstance(open_clip_model(name)["vision_cfg"].get("layers"), int)
+        return "hf_model_name" not in open_clip_config(name)["text_cfg"]
+    return isinstance(open_clip_config(name)["vision_cfg"].get("layers"), int)

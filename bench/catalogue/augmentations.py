@@ -86,18 +86,20 @@ AUGMENTATIONS: Registry[Augmentation] = Registry(
 )
 
 
-def fitting(images: Images) -> tuple[str, ...]:
+def fitting_augmentations(images: Images) -> tuple[str, ...]:
     """Return the names of the augmentations of such images."""
     return tuple(entry.name for entry in AUGMENTATIONS if images in entry.build)
 
 
-def recipe(name: str, images: Images) -> Any:
+def augmentation_recipe(name: str, images: Images) -> Any:
     """Return the recipe of an augmentation for such images, made once. UserError if it has none."""
     if name not in AUGMENTATIONS:
-        raise UserError(f"augment is {name!r}{nearest(name, fitting(images))}")
+        raise UserError(f"augment is {name!r}{nearest(name, fitting_augmentations(images))}")
     entry = AUGMENTATIONS[name]
     if images not in entry.build:
-        raise UserError(f"augment is {name!r}, which is no recipe of {images}{nearest(name, fitting(images))}")
+        raise UserError(
+            f"augment is {name!r}, which is no recipe of {images}{nearest(name, fitting_augmentations(images))}"
+        )
     return _built(entry, images)
 
 

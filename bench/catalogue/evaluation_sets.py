@@ -77,7 +77,7 @@ class EvaluationSet:
 
 
 @cache
-def entries() -> Mapping[str, EvaluationSet]:
+def evaluation_sets() -> Mapping[str, EvaluationSet]:
     """Return all data sets of the catalogue by name."""
     rows = yaml.safe_load(CATALOGUE.read_text())
     return {
@@ -89,8 +89,10 @@ def known(name: str) -> EvaluationSet | None:
     """Return a data set of the catalogue, or the user's own: a folder wds_NAME with classnames.txt or captions."""
     from bench import data_folder  # here, because `bench.data` reads the catalogue itself
 
-    folder = data_folder.evaluation() / f"wds_{name}"
-    return entries().get(name) or (_own(name, folder) if OWN.fullmatch(name) and os.path.isdir(folder) else None)
+    folder = data_folder.evaluation_folder() / f"wds_{name}"
+    return evaluation_sets().get(name) or (
+        _own(name, folder) if OWN.fullmatch(name) and os.path.isdir(folder) else None
+    )
 
 
 def expected(name: str) -> EvaluationSet | None:
@@ -102,7 +104,7 @@ def expected(name: str) -> EvaluationSet | None:
         return entry
     if name.startswith("wds_"):
         return None
-    near = difflib.get_close_matches(name.lower(), entries(), n=1, cutoff=0.8)
+    near = difflib.get_close_matches(name.lower(), evaluation_sets(), n=1, cutoff=0.8)
     return EvaluationSet(name, name, 0, publisher="") if OWN.fullmatch(name) and not near else None
 
 
@@ -113,7 +115,7 @@ def _own(name: str, folder: Path) -> EvaluationSet:
     Raises UserError if its class names cannot be read.
     """
     names = folder / "classnames.txt"
-    classes = len(reading.lines(names)) if os.path.lexists(names) else 0
+    classes = len(reading.text_lines(names)) if os.path.lexists(names) else 0
     test, train, validation = (int(any(os.path.isdir(folder / one) for one in FOLDERS[split])) for split in SPLITS)
     kind: DatasetKind = "classification" if classes else "retrieval"
     return EvaluationSet(
@@ -121,24 +123,26 @@ def _own(name: str, folder: Path) -> EvaluationSet:
     )
 
 
-def unknown(name: str) -> str:
+def unknown_set(name: str) -> str:
     """Return what is wrong with a name; "" if the catalogue has it or it is a folder of the user's own."""
     if known(name):
         return ""
     if not name.startswith("wds_"):
-        return f"{name!r} is no evaluation data set{nearest(name, entries())}"
+        return f"{name!r} is no evaluation data set{nearest(name, evaluation_sets())}"
     stem = name.removeprefix("wds_")  # "pets_test" and "pets" may both be pets
     stems = (stem, stem.removesuffix("_test"))
-    called = (entry.name for one in stems for entry in entries().values() if one in (entry.name, entry.webdataset))
+    called = (
+        entry.name for one in stems for entry in evaluation_sets().values() if one in (entry.name, entry.webdataset)
+    )
     return f"{name!r} is the name of a folder; the data set in it is called {next(called, stem)!r}"
 
 
-def parse(dataset: str) -> tuple[EvaluationSet, Split]:
+def parse_dataset(dataset: str) -> tuple[EvaluationSet, Split]:
     """Map "pets" to its entry and "test", "pets/train" to its entry and "train". UserError for anything else."""
     name, slash, written = dataset.partition("/")
     entry = expected(name)
     if entry is None:
-        raise UserError(unknown(name))
+        raise UserError(unknown_set(name))
     for split in SPLITS:
         if written == split or not slash:
             return entry, split

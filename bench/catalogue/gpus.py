@@ -38,7 +38,7 @@ _ALL = (
 )
 
 
-def find(name: str) -> Gpu:
+def find_gpu(name: str) -> Gpu:
     """Return a card by name, with or without "RTX", spaces, dashes and capitals. UserError for an unknown one."""
     by_key = {_key(gpu.name): gpu for gpu in _ALL}
     if _key(name) in by_key:

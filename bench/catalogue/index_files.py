@@ -32,12 +32,12 @@ class IndexFile:
 
 
 @cache
-def published() -> Registry[IndexFile]:
+def published_index_files() -> Registry[IndexFile]:
     """All known files."""
     entries = json.loads((files("bench.catalogue") / "index_files.json").read_text("utf-8"))
     return Registry("a published index file", (IndexFile(**entry) for entry in entries))
 
 
-def recognised(sha256: str) -> IndexFile | None:
+def find_index_file(sha256: str) -> IndexFile | None:
     """Return the published file with this sha256; None if there is none."""
-    return next((one for one in published() if one.sha256 == sha256), None)
+    return next((one for one in published_index_files() if one.sha256 == sha256), None)

@@ -48,7 +48,7 @@ class DataSelection:
     about_external: str = ""  #: `about` where given weights score the pairs, and no run does; "" = it takes none
 
 
-def kept_of(asked: SelectionInputs) -> int:
+def kept_count(asked: SelectionInputs) -> int:
     """Return the number of rows that the share asks for, rounded up as in exact arithmetic."""
     assert asked.share is not None
     return math.ceil(asked.share * len(asked.keys) - 1e-9)
@@ -73,7 +73,7 @@ def _trusted(asked: SelectionInputs) -> Ints:
 
 
 def _random(asked: SelectionInputs) -> Ints:
-    return np.sort(counter.hash_order(asked.keys, f"random {asked.seed}".encode())[: kept_of(asked)])
+    return np.sort(counter.hash_order(asked.keys, f"random {asked.seed}".encode())[: kept_count(asked)])
 
 
 def _highest(asked: SelectionInputs) -> Ints:
@@ -84,7 +84,7 @@ def _highest(asked: SelectionInputs) -> Ints:
         raise ValueError("a score is NaN or infinite, so the run that scores the pairs did not converge")
     order = counter.hash_order(asked.keys, f"score {asked.seed}".encode())
     ranked = order[np.argsort(-asked.scores[order], kind="stable")]
-    return np.sort(ranked[: kept_of(asked)])
+    return np.sort(ranked[: kept_count(asked)])
 
 
 KEEPS: Registry[DataSelection] = Registry(

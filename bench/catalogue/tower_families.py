@@ -20,7 +20,7 @@ from bench.registry import Registry, lazy
 TowerKind = Literal["image", "text"]
 FEATURES = "features"  #: the name of the towers that are heads on stored features
 _OPEN_CLIP_IMAGE, _OPEN_CLIP_TEXT = (lazy(f"bench.towers.build:open_clip_{kind}") for kind in ("image", "text"))
-_PUBLISHED_TOKENIZER = lazy("bench.towers.tokenization:published")
+_PUBLISHED_TOKENIZER = lazy("bench.towers.tokenization:published_tokenizer")
 
 
 def _nothing(*_: Any) -> str:
@@ -94,7 +94,7 @@ def _texts_of(configs: dict[str, TowerConfig], **own: Any) -> TextTowers:
 
 
 def _open_clip_image(name: str, size: int, dim: int) -> TowerConfig:
-    model = architectures.open_clip_model(name)
+    model = architectures.open_clip_config(name)
     config: TowerConfig = {**model["vision_cfg"], "image_size": size}
     if config.get("timm_proj") == "none" and model["embed_dim"] != dim:
         config["timm_proj"] = "linear"  # its features are of another width than the suite's embedding
@@ -102,11 +102,11 @@ def _open_clip_image(name: str, size: int, dim: int) -> TowerConfig:
 
 
 def _open_clip_text(name: str) -> TowerConfig:
-    return {"context_length": 77, "vocab_size": 49408, **architectures.open_clip_model(name)["text_cfg"]}
+    return {"context_length": 77, "vocab_size": 49408, **architectures.open_clip_config(name)["text_cfg"]}
 
 
 def _writes_captions(name: str) -> str:
-    captions = "multimodal_cfg" in architectures.open_clip_model(name)
+    captions = "multimodal_cfg" in architectures.open_clip_config(name)
     return f"{name!r} writes captions (CoCa); it is no tower that images and texts are compared by" * captions
 
 
@@ -145,13 +145,13 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
             name="open_clip",
             summary="the image or the text tower of any architecture of open_clip, such as `RN50` or `ViT-B-16`",
             image=ImageTowers(
-                names=lambda: architectures.open_clip_models().keys(),
+                names=lambda: architectures.open_clip_config_files().keys(),
                 config=_open_clip_image,
                 content=lambda name: name,
                 wrong=_writes_captions,
             ),
             text=TextTowers(
-                names=lambda: architectures.open_clip_models().keys(),
+                names=lambda: architectures.open_clip_config_files().keys(),
                 config=_open_clip_text,
                 content=lambda name: name,
                 vocabulary=lambda _name, config: config.get("hf_tokenizer_name"),
@@ -210,7 +210,7 @@ def image_towers(name: str) -> ImageTowers:
     for family in TOWER_FAMILIES:
         if family.image and name in family.image.names():
             return family.image
-    raise UserError(f"towers.image: {unknown('image', name)}")
+    raise UserError(f"towers.image: {unknown_tower('image', name)}")
 
 
 def text_towers(name: str) -> TextTowers:
@@ -220,7 +220,7 @@ def text_towers(name: str) -> TextTowers:
     return named[0]
 
 
-def unknown(kind: TowerKind, name: str) -> str:
+def unknown_tower(kind: TowerKind, name: str) -> str:
     """Return the fault in the name of an "image" or "text" tower, with the nearest valid one; "" for a valid name."""
     halves = {one.name: half for one in TOWER_FAMILIES if (half := one.image if kind == "image" else one.text)}
     owners = [family for family, half in halves.items() if name in half.names()]

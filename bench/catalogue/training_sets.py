@@ -44,9 +44,9 @@ def _emoji(name: str) -> TrainingSet:
     """All pairs, or those of one half of the concepts (`bench.data.emoji.HALVES`)."""
     return TrainingSet(
         name,
-        load=lambda size: lazy("bench.data:load")(f"{name}/train", size),
+        load=lambda size: lazy("bench.data:load_dataset")(f"{name}/train", size),
         sizes=(32, 64),
-        synonyms=lazy("bench.data.emoji:synonyms"),
+        synonyms=lazy("bench.data.emoji:emoji_synonyms"),
     )
 
 
@@ -105,15 +105,15 @@ def embedded() -> dict[str, TrainingSet]:
     return {entry.name: entry for entry in TRAINING_SETS if entry.load is not None}
 
 
-def published(name: str) -> TrainingSet | None:
+def published_list(name: str) -> TrainingSet | None:
     """Return the published list that a data set's name begins with: "cc3m", "CC3M" and "cc3m-part" give cc3m."""
     lists = sorted((entry for entry in TRAINING_SETS if entry.load is None), key=lambda entry: -len(entry.name))
     return next((entry for entry in lists if name.lower().startswith(entry.name)), None)
 
 
-def how_to_get(name: str, folder: Path) -> str:
+def download_commands(name: str, folder: Path) -> str:
     """Return commands that download a data set and index it, or a sentence if it is no published list."""
-    entry, there = published(name), shlex.quote(str(folder))
+    entry, there = published_list(name), shlex.quote(str(folder))
     if entry is None:
         return f"put webdataset shards (key.jpg, key.txt in .tar files) in {there}, then: bench data index {there}"
     return f"list from {entry.page}; {entry.how.format(folder=there)}; then: bench data index {there}"

@@ -18,7 +18,7 @@ from bench.adapters import hyperparameters, oracle_file, registry
 from bench.adapters.oracle_file import Numbers, OracleCase, OracleStep
 from bench.checks import lab, oracles
 from bench.checks.oracles import Case, KnownValue
-from bench.checks.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, graded, same, total_of
+from bench.checks.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, loss_and_gradients, same, total_of
 from bench.errors import UserError, nearest, one_line
 from bench.training import side_towers
 from methods.protocol import STARTS, Batch, Choice, Clock, Facts, Identity, Linear, Log, Method, Tensors
@@ -111,14 +111,14 @@ def refusals(subject: Subject) -> None:
 
 def known_values(subject: Subject) -> None:
     """Values of other implementations, at the tolerance of each; a class of fidelity that rests on some has some."""
-    source = registry.source(subject.name)
-    file = oracle_file.beside(source.path)
+    source = registry.method_source(subject.name)
+    file = oracle_file.oracle_path(source.path)
     cases = list(oracles.cases(subject.name)) if source.shipped else []
     known = source.shipped and oracles.of_other_code(subject.name)
-    lacking = "" if known else oracle_file.lacking(file, subject.kind.about.fidelity)
+    lacking = "" if known else oracle_file.missing_oracles(file, subject.kind.about.fidelity)
     if lacking:
         raise Failed(lacking)
-    cases += brought(subject.name, file)
+    cases += oracle_cases(subject.name, file)
     if not cases:
         raise Skipped("no oracle values")
     for case in cases:
@@ -174,9 +174,9 @@ def _two_sides(
     sides = []
     for kind, config, phase in (
         (subject.kind, identity.config, identity.phase),
-        (registry.find(identity.equals), identity.other, ""),
+        (registry.find_method(identity.equals), identity.other, ""),
     ):
-        method = lab.build(kind, rows=TOTAL, batch=rows, dim=z["image"].shape[1], seed=seed, **config)  # type: ignore[arg-type]
+        method = lab.build_adapter(kind, rows=TOTAL, batch=rows, dim=z["image"].shape[1], seed=seed, **config)  # type: ignore[arg-type]
         towers = lab.TinyTowers()
         with torch.random.fork_rng(devices=[]):  # what it adds to towers is equal at equal seeds
             torch.manual_seed(1)
@@ -185,13 +185,13 @@ def _two_sides(
         method.double()
         when = Clock(step=0, phase=phase or method.phases()[-1].name, progress=0.0, epoch=0)
         loss = total_of(method.loss(z, constants(method, z, when)[1], slice(0, rows)))
-        sides.append(graded(method, loss, z))
+        sides.append(loss_and_gradients(method, loss, z))
     return sides[0], sides[1]
 
 
-def brought(method: str, path: Path) -> Iterator[Case]:
+def oracle_cases(method: str, path: Path) -> Iterator[Case]:
     """Yield one case for each case of the file, none if there is no file. Raises UserError for an invalid file."""
-    file = oracle_file.read(path)
+    file = oracle_file.read_oracles(path)
     for case in file.cases if file else ():
         yield Case(f"{path.name}, case {case.name!r}", partial(_compare, method, path, case))
 
@@ -200,7 +200,7 @@ def _compare(name: str, path: Path, case: OracleCase) -> Iterator[KnownValue]:
     image = case.steps[0].inputs["image"]
     facts = Facts(rows=case.rows, batch=len(image), dim=len(image[0]), seed=case.seed)
     try:
-        method = lab.exact(lambda: hyperparameters.make(name, None, case.config, facts))
+        method = lab.in_fp64(lambda: hyperparameters.make_method(name, None, case.config, facts))
     except UserError as error:
         raise UserError(f"{path}: case {case.name!r}: {one_line(error)}") from error
     for number, step in enumerate(case.steps):
@@ -215,7 +215,7 @@ def _step(method: Any, number: int, step: OracleStep, next_epoch: int, tolerance
     with torch.no_grad():
         observed = method.observe(z, Batch(torch.tensor(step.ids or range(total)), clock))
     loss = lab.sum_of_tiles(method, z, observed)
-    values = graded(method, loss, z)
+    values = loss_and_gradients(method, loss, z)
     if step.loss is not None:
         yield _close(f"loss of step {number}", values["loss"], step.loss, tolerance)
     for key, value in step.gradient.items():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.checks import lab
-from bench.checks.subject import WHOLE, Failed, Subject, Variant, constants, moments, name_of, same, total_of
+from bench.checks.subject import WHOLE, Failed, Subject, Variant, constants, moment_name, moments, same, total_of
 from bench.towers.build import OpenClipTowers
 from methods.protocol import Tensors
 
@@ -34,7 +34,7 @@ def micro_batches(subject: Subject) -> None:
                 whole = instance.method.encode(instance.towers, _double(rows))
                 pieces = [instance.method.encode(instance.towers, _double(part)) for part in parts]
             for name, x in whole.items():
-                where = f"{variant.label}, {towers} towers, {name_of(when)}: {name}"
+                where = f"{variant.label}, {towers} towers, {moment_name(when)}: {name}"
                 if x.shape[0] != SMALL:
                     raise Failed(f"{where} has {x.shape[0]} rows for {SMALL} pairs")
                 same(f"{where} in two micro-batches", torch.cat([piece[name] for piece in pieces]), x, 1e-9)
@@ -96,7 +96,7 @@ def _acts(subject: Subject, variant: Variant) -> Iterator[tuple[str, Callable[[]
     def encode() -> Tensors:
         with torch.no_grad():
             return {
-                f"{name}, {name_of(when)}": x
+                f"{name}, {moment_name(when)}": x
                 for when in moments(instance.method)
                 for name, x in instance.method.encode(instance.towers, instance.rows(when=when, total=SMALL)).items()
             }
@@ -153,7 +153,7 @@ def cost(subject: Subject) -> None:
             instance.towers.encode_image(rows.images), instance.towers.encode_text(rows.tokens)
         for phase in method.phases():
             with _counted(instance.towers, method.side != "none") as work, torch.no_grad():
-                method.encode(instance.towers, instance.rows(when=lab.clock(3, phase.name), total=SMALL))
+                method.encode(instance.towers, instance.rows(when=lab.a_clock(3, phase.name), total=SMALL))
             declared = method.cost(phase.name)
             forwards = {"visual": declared.image, "text": declared.text}
             if method.side != "none":

@@ -22,7 +22,7 @@ from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 TEXTS = ["grinning face", "a photo of a red apple", "an ice cream", "the black cat sat down", "blue car , side view"]
 
 
-def inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
+def oracle_inputs(name: str, dtype: torch.dtype = torch.float64) -> Tensors:
     """Return inputs of the values as leaves with gradient: "image", "text" and, if the entry has some, "negative"."""
     own = values()["inputs"]
     entry = own[name] if name in own else correspondence(name)
@@ -51,12 +51,14 @@ def leaves(entry: Mapping[str, Any], dtype: torch.dtype = torch.float64) -> Tens
     return {name: x.requires_grad_(not name.startswith("side_")) for name, x in tensors.items()}
 
 
-def build(kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any) -> Any:
+def build_adapter(
+    kind: type[Adapter], rows: int = 64, batch: int = 8, dim: int = 16, seed: int = 0, **config: Any
+) -> Any:
     """Make an adapter in fp64; its own scalars are computed in fp64, too."""
-    return exact(lambda: kind(kind.Config(**config), Facts(rows=rows, batch=batch, dim=dim, seed=seed)))
+    return in_fp64(lambda: kind(kind.Config(**config), Facts(rows=rows, batch=batch, dim=dim, seed=seed)))
 
 
-def made(kind: type[Adapter], entry: Mapping[str, Any], rows: int = 64, batch: int = 8, **config: Any) -> Any:
+def adapter_of(kind: type[Adapter], entry: Mapping[str, Any], rows: int = 64, batch: int = 8, **config: Any) -> Any:
     """Make an adapter in fp64 with the hyper-parameters that an entry of the values names, and those of `config`."""
     fields, theirs = {field.name for field in dataclasses.fields(kind.Config)}, NAMES.get(kind.name, {})
     given = {key: value for key, value in entry.items() if key in fields}
@@ -64,10 +66,10 @@ def made(kind: type[Adapter], entry: Mapping[str, Any], rows: int = 64, batch: i
     if "temperature" in fields:
         given |= {"temperature": 1 / entry["logit_scale"]} if "logit_scale" in entry else {}
         given |= {"temperature": math.exp(-entry["log_scale"])} if "log_scale" in entry else {}
-    return build(kind, rows, batch, **{**given, **config})
+    return build_adapter(kind, rows, batch, **{**given, **config})
 
 
-def exact(make: Callable[[], Any]) -> Any:
+def in_fp64(make: Callable[[], Any]) -> Any:
     """Call `make` with fp64 as the default, so that scalars are exact, and return its adapter in fp64."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -77,7 +79,7 @@ def exact(make: Callable[[], Any]) -> Any:
         torch.set_default_dtype(before)
 
 
-def clock(step: int = 0, phase: str = "train", epoch: int = 0) -> Clock:
+def a_clock(step: int = 0, phase: str = "train", epoch: int = 0) -> Clock:
     return Clock(step=step, phase=phase, progress=0.0, epoch=epoch)
 
 
@@ -85,19 +87,19 @@ def tiles_of(total: int, cuts: tuple[int, ...] = ()) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise((0, *cuts, total))]
 
 
-def observed(method: Any, z: Tensors, batch: Batch | None = None) -> Tensors:
+def observe(method: Any, z: Tensors, batch: Batch | None = None) -> Tensors:
     """Return what `observe` gives, by default for rows 0..B-1 at the first step. Moves the method's state."""
     with torch.no_grad():
-        constants: Tensors = method.observe(z, batch or Batch(torch.arange(len(z["image"])), clock()))
+        constants: Tensors = method.observe(z, batch or Batch(torch.arange(len(z["image"])), a_clock()))
     return constants
 
 
-def objective(
+def step_loss(
     method: Any, z: Tensors, ids: Tensor | None = None, when: Clock | None = None, cuts: tuple[int, ...] = ()
 ) -> Tensor:
     """Loss of one step as the runner evaluates it: observe once, then draw and loss on every tile."""
-    batch = Batch(torch.arange(len(z["image"])) if ids is None else ids, when or clock())
-    return sum_of_tiles(method, z, observed(method, z, batch), cuts)
+    batch = Batch(torch.arange(len(z["image"])) if ids is None else ids, when or a_clock())
+    return sum_of_tiles(method, z, observe(method, z, batch), cuts)
 
 
 def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ...] = ()) -> Tensor:
@@ -109,7 +111,7 @@ def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ..
     return torch.stack(parts).sum()
 
 
-def compared(
+def compare_step(
     method: Any,
     z: Tensors,
     expected: Mapping[str, Any] | float,
@@ -117,12 +119,12 @@ def compared(
     batch: Batch | None = None,
     rtol: float = 1e-9,
 ) -> Iterator[KnownValue]:
-    """Compare a step as the runner evaluates it, as `graded` does; `given` in place of what `observe` returns."""
-    constants = observed(method, z, batch) if given is None else given
-    yield from graded(method, sum_of_tiles(method, z, constants), z, expected, rtol)
+    """Compare a step as the runner evaluates it, as `compare_loss` does; `given` in place of what `observe` returns."""
+    constants = observe(method, z, batch) if given is None else given
+    yield from compare_loss(method, sum_of_tiles(method, z, constants), z, expected, rtol)
 
 
-def graded(
+def compare_loss(
     method: Any, loss: Tensor, z: Tensors, expected: Mapping[str, Any] | float, rtol: float = 1e-9
 ) -> Iterator[KnownValue]:
     """Compare the loss and, if expected, its gradients in the leaves, their norms, its slope in the log scale."""
@@ -205,10 +207,10 @@ def some_rows(towers: Any, total: int, part: slice | None = None, when: Clock | 
     captions = [TEXTS[i % len(TEXTS)] for i in range(total)][part]
     ids = torch.arange(total)[part]
     tokens = towers.tokenize(captions)
-    return Rows(images, tokens, captions, ids, range(total)[part], when or clock(), tuple(more))
+    return Rows(images, tokens, captions, ids, range(total)[part], when or a_clock(), tuple(more))
 
 
-def trace(name: str, source: str = "noisy_correspondence") -> Iterator[tuple[Tensors, Batch, bool]]:
+def trace_steps(name: str, source: str = "noisy_correspondence") -> Iterator[tuple[Tensors, Batch, bool]]:
     """Yield leaves and batch of each step of a trace of `correspondence`, and whether the step ends a pass.
 
     Step k of n has progress k/n.

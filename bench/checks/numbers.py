@@ -14,10 +14,10 @@ from bench.checks.subject import (
     Instance,
     Skipped,
     Subject,
+    all_moments,
     constants,
-    differs,
-    everywhere,
-    graded,
+    largest_gap,
+    loss_and_gradients,
     moments,
     total_of,
 )
@@ -31,7 +31,7 @@ def extremes(subject: Subject) -> None:
     Embeddings are all equal, or every image is orthogonal or opposite to its text, or all pairs are perfectly aligned.
     A learned logit scale is set to 1 and to 100; a fixed temperature stays as configured.
     """
-    for where, _, method, z, when in everywhere(subject):
+    for where, _, method, z, when in all_moments(subject):
         for kind in ("equal", "orthogonal", "opposite", "aligned"):
             for scale in (1.0, 100.0) if _scales(method) else (None,):
                 for dtype in (torch.float64, torch.float32, torch.bfloat16):
@@ -71,7 +71,7 @@ def _finite_at(where: str, method: Any, z: Tensors, when: Clock, dtype: torch.dt
             break  # without another state the second time would be the first one again
     if loss.dtype != (torch.float32 if dtype == torch.bfloat16 else dtype):
         raise Failed(f"{where}: the loss is {str(loss.dtype)[6:]}")
-    values = {**graded(method, loss, leaves), **{f"state {n}": x for n, x in method.state_dict().items()}}
+    values = {**loss_and_gradients(method, loss, leaves), **{f"state {n}": x for n, x in method.state_dict().items()}}
     for what, x in values.items():
         if x.is_floating_point() and not bool(x.isfinite().all()):
             raise Failed(f"{where}: {what} is not finite")
@@ -95,7 +95,7 @@ def scalars(subject: Subject) -> None:
 
 def reports(subject: Subject) -> None:
     """`monitor`, `diagnostics`, features and confidence have the form that metrics, tables and reports read."""
-    for where, _, method, z, when in everywhere(subject):
+    for where, _, method, z, when in all_moments(subject):
         observed, _ = constants(method, z, when)
         with torch.no_grad():
             numbers = dict(method.monitor(z, observed))
@@ -122,7 +122,7 @@ def _features(instance: Instance) -> None:
         confidence = instance.method.confidence(image, text)
     for side, features in (("image", image), ("text", text)):
         lengths = features["embedding"].norm(dim=1)
-        if features["embedding"].shape != (TOTAL, instance.towers.dim) or differs(lengths, torch.ones(TOTAL), 1e-4):
+        if features["embedding"].shape != (TOTAL, instance.towers.dim) or largest_gap(lengths, torch.ones(TOTAL), 1e-4):
             raise Failed(f"{side}_features: embedding should be [b, D] of unit rows")
     if confidence.shape != (TOTAL,) or not bool(confidence.isfinite().all()):
         raise Failed("confidence: should be [n] finite numbers")

@@ -15,9 +15,9 @@ from bench.checks.subject import (
     Failed,
     Skipped,
     Subject,
+    all_moments,
     constants,
-    everywhere,
-    graded,
+    loss_and_gradients,
     moments,
     same,
     total_of,
@@ -30,7 +30,7 @@ from methods.protocol import Batch, Tensors
 def gradient(subject: Subject) -> None:
     """The gradient is that of the value, in z and in the method's parameters, with `observe` and `draw` held."""
     rows = 6
-    for where, _, method, z, when in everywhere(subject):
+    for where, _, method, z, when in all_moments(subject):
         for module in method.modules():  # small logits, so that finite differences are exact enough
             if isinstance(module, LogitScale):
                 module.rho.data.fill_(0.5)
@@ -74,12 +74,12 @@ def tiles(subject: Subject) -> None:
     """Every cut of the anchors into tiles gives the loss and gradients of the whole."""
     if subject.kind.whole_batch:
         raise Skipped("needs all anchors at once")
-    for where, _, method, z, when in everywhere(subject):
+    for where, _, method, z, when in all_moments(subject):
         with torch.no_grad():
             observed = method.observe(z, Batch(torch.arange(TOTAL), when))
-        whole = graded(method, lab.sum_of_tiles(method, z, observed), z)
+        whole = loss_and_gradients(method, lab.sum_of_tiles(method, z, observed), z)
         for cuts in ((32,), (8, 16, 24, 32), (7, 39)):
-            for what, x in graded(method, lab.sum_of_tiles(method, z, observed, cuts), z).items():
+            for what, x in loss_and_gradients(method, lab.sum_of_tiles(method, z, observed, cuts), z).items():
                 same(f"{where}: {what} in tiles cut at {cuts}", x, whole[what], 1e-9)
 
 
@@ -91,7 +91,7 @@ def permutation(subject: Subject) -> None:
     name rows. Rows change places only with rows for which `encode` left the same tensors empty, because the rows that
     are encoded a second time are drawn by position.
     """
-    for where, variant, method, z, when in everywhere(subject):
+    for where, variant, method, z, when in all_moments(subject):
         order = _shuffled(subject.absent(variant))
         moved = {name: x.detach()[order].clone().requires_grad_(x.requires_grad) for name, x in z.items()}
         other, ids = copy.deepcopy(method), torch.arange(TOTAL)
@@ -106,8 +106,8 @@ def permutation(subject: Subject) -> None:
             there = total_of(other.loss(moved, drawn_there, WHOLE))
             for name, x in other.state_dict().items():
                 same(f"{where}: state {name}", x, method.state_dict()[name], 1e-9)
-        here = graded(method, total_of(method.loss(z, drawn, WHOLE)), z)
-        for what, x in graded(other, there, moved).items():
+        here = loss_and_gradients(method, total_of(method.loss(z, drawn, WHOLE)), z)
+        for what, x in loss_and_gradients(other, there, moved).items():
             expected = here[what][order] if what.removeprefix("gradient of ") in z else here[what]
             same(f"{where}: {what}", x, expected, 1e-9)
 
@@ -133,7 +133,7 @@ def _permuted(x: Tensor, order: Tensor) -> Tensor:
 
 def purity(subject: Subject) -> None:
     """`loss` gives the same twice and changes neither state nor what it was given; constants carry no gradient."""
-    for where, _, method, z, when in everywhere(subject):
+    for where, _, method, z, when in all_moments(subject):
         observed, drawn = constants(method, z, when)
         with torch.no_grad():
             again = method.draw(z, observed, WHOLE)

@@ -23,9 +23,9 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from bench.checks.subject import Failed
-from bench.checks.trainings import Training, make, pack
+from bench.checks.trainings import Training, make_training, pack_tensors
 from bench.distributed import Group
-from bench.machine.processes import start
+from bench.machine.processes import start_process
 from bench.store import RunStore, RunWriter
 from bench.training.loop import train
 from bench.training.optimizer import named_parameters
@@ -102,7 +102,7 @@ class RankPool:
         for rank in range(WORLD):
             ours, theirs = Pipe()
             with theirs:
-                self._processes.append(start(_serve, (theirs, rank, Path(self._scratch.name)), MODULES))
+                self._processes.append(start_process(_serve, (theirs, rank, Path(self._scratch.name)), MODULES))
             self._connections.append(ours)
 
     def _end(self) -> None:
@@ -124,23 +124,23 @@ class MetricsOnly(RunWriter):
         """Write nothing."""
 
 
-def trained(training: Training, out: RunStore, group: Group) -> dict[str, Any]:
+def train_layout(training: Training, out: RunStore, group: Group) -> dict[str, Any]:
     """Losses and gradients of every step, and the state at the end."""
     gradients: list[bytes] = []  # of each optimiser step that is taken
 
     def keep(*_: Any) -> None:
         by_name = ((name, p.grad) for name, p in named_parameters(job.method, job.towers))
-        gradients.append(pack({name: grad for name, grad in by_name if grad is not None}))
+        gradients.append(pack_tensors({name: grad for name, grad in by_name if grad is not None}))
 
     with out.claim() as claim, register_optimizer_step_pre_hook(keep):
-        job = make(training, MetricsOnly(claim), group)
+        job = make_training(training, MetricsOnly(claim), group)
         train(job)
     method: Any = job.method
     return {
         "losses": [line["terms"] for line in out.metrics()],
         "gradients": gradients,
-        "towers": pack(job.towers.state_dict()),
-        "method": pack(method.state_dict()),
+        "towers": pack_tensors(job.towers.state_dict()),
+        "method": pack_tensors(method.state_dict()),
     }
 
 
@@ -171,7 +171,7 @@ def _work(
         if first <= rank < first + world:
             group = Group(rank - first, world, two if world == 2 else None)
             found[layout] = {
-                name: trained(replace(training, micro=micro), RunStore(folder / f"{number}-{place}"), group)
+                name: train_layout(replace(training, micro=micro), RunStore(folder / f"{number}-{place}"), group)
                 for place, (name, training) in enumerate(trainings.items())
             }
     shutil.rmtree(folder)

@@ -16,9 +16,9 @@ from bench.checks.subject import (
     Subject,
     Variant,
     constants,
-    graded,
+    loss_and_gradients,
+    moment_name,
     moments,
-    name_of,
     same,
     total_of,
 )
@@ -43,7 +43,7 @@ def fp32(subject: Subject) -> None:
     for variant in subject.variants:
         method, z = subject.embedded(_sharp(subject, variant))
         for when in moments(method):
-            _compare(f"{variant.label}, {name_of(when)}", copy.deepcopy(method), z, when)
+            _compare(f"{variant.label}, {moment_name(when)}", copy.deepcopy(method), z, when)
 
 
 def _sharp(subject: Subject, variant: Variant) -> Variant:
@@ -99,4 +99,7 @@ def _step(method: Any, rows: Tensors, when: Clock, dtype: torch.dtype) -> dict[s
     z = {name: x.to(dtype).requires_grad_() if x.is_floating_point() else x for name, x in rows.items()}
     observed, drawn = constants(method, z, when)
     loss = total_of(method.loss(z, drawn, WHOLE))
-    return {**{f"constant {name}": x for name, x in {**observed, **drawn}.items()}, **graded(method, loss, z)}
+    return {
+        **{f"constant {name}": x for name, x in {**observed, **drawn}.items()},
+        **loss_and_gradients(method, loss, z),
+    }

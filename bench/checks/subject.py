@@ -67,7 +67,7 @@ class Subject:
 
     @cached_property
     def kind(self) -> type[Adapter]:
-        return typing.cast("type[Adapter]", registry.find(self.name))
+        return typing.cast("type[Adapter]", registry.find_method(self.name))
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -132,7 +132,7 @@ def moments(method: Any, steps: Sequence[int] = (0,)) -> list[Clock]:
     return [*first_steps, Clock(step=90, phase=names[-1], progress=0.9, epoch=9)]
 
 
-def everywhere(subject: Subject) -> Iterator[tuple[str, Variant, Any, Tensors, Clock]]:
+def all_moments(subject: Subject) -> Iterator[tuple[str, Variant, Any, Tensors, Clock]]:
     """(where, variant, method, leaves, moment) for every variant, at its moments.
 
     The method is each time in the state in which training starts, and the leaves are the same.
@@ -140,10 +140,10 @@ def everywhere(subject: Subject) -> Iterator[tuple[str, Variant, Any, Tensors, C
     for variant in subject.variants:
         method, z = subject.embedded(variant)
         for when in moments(method):
-            yield f"{variant.label}, {name_of(when)}", variant, copy.deepcopy(method), z, when
+            yield f"{variant.label}, {moment_name(when)}", variant, copy.deepcopy(method), z, when
 
 
-def name_of(when: Clock) -> str:
+def moment_name(when: Clock) -> str:
     return f"phase {when.phase}, step {when.step}"
 
 
@@ -159,7 +159,7 @@ def constants(method: Any, z: Tensors, when: Clock, ids: Tensor | None = None) -
         return observed, method.draw(z, observed, slice(0, total))
 
 
-def graded(method: Any, loss: Tensor, z: Tensors) -> dict[str, Tensor]:
+def loss_and_gradients(method: Any, loss: Tensor, z: Tensors) -> dict[str, Tensor]:
     """Return the loss and its gradients in every leaf and parameter, zeros if the loss does not depend on one."""
     inputs = {name: x for name, x in [*z.items(), *method.named_parameters()] if x.requires_grad}
     grads = torch.autograd.grad(loss, list(inputs.values()), allow_unused=True)
@@ -169,7 +169,7 @@ def graded(method: Any, loss: Tensor, z: Tensors) -> dict[str, Tensor]:
     return values
 
 
-def differs(actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> str | None:
+def largest_gap(actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> str | None:
     """Return None if |actual - expected| <= rtol (|expected| + max |expected| + floor) everywhere, else the gap."""
     if actual.shape != expected.shape:
         return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
@@ -189,12 +189,12 @@ def differs(actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -
 
 
 def same(what: str, actual: Tensor, expected: Tensor, rtol: float, floor: float = 0.0) -> None:
-    """Raise Failed with the name `what` unless the two agree as in `differs`; rtol 0 asks for the same bits."""
+    """Raise Failed with the name `what` unless the two agree as in `largest_gap`; rtol 0 asks for the same bits."""
     if rtol == 0:
         equal = actual.shape == expected.shape and torch.equal(actual.nan_to_num(), expected.nan_to_num())
-        gap = None if equal else differs(actual, expected, 0.0) or "other bits"
+        gap = None if equal else largest_gap(actual, expected, 0.0) or "other bits"
     else:
-        gap = differs(actual, expected, rtol, floor)
+        gap = largest_gap(actual, expected, rtol, floor)
     if gap is not None:
         raise Failed(f"{what}: {gap}")
 

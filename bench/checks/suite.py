@@ -17,7 +17,7 @@ from bench.adapters import registry
 from bench.checks import card, encoding, needs, numbers, objective, precision, training
 from bench.checks.pool import RankPool
 from bench.checks.subject import Failed, Skipped, Subject
-from bench.console.text import joined
+from bench.console.text import join_lines
 from bench.errors import UserError
 from methods.protocol import Method
 
@@ -79,7 +79,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def examine(subject: Subject, pool: RankPool, checks: tuple[Check, ...] = CHECKS) -> Iterator[Result]:
+def run_checks(subject: Subject, pool: RankPool, checks: tuple[Check, ...] = CHECKS) -> Iterator[Result]:
     """Run checks on one method. Ranks get their work first and are read last: they use the other core meanwhile."""
     if any(check.run is training.ranks for check in checks):
         with contextlib.suppress(Exception):  # the check itself meets the same error and reports it
@@ -115,8 +115,8 @@ def subject_of(target: str) -> Subject:
         if not path.is_file():
             raise UserError(f"{target}: no such file")
         name = registry.add_plugin(path)
-    registry.find(name)
-    source = registry.source(name)
+    registry.find_method(name)
+    source = registry.method_source(name)
     return Subject(name, source.path if source.plugin else None)
 
 
@@ -138,7 +138,7 @@ def check(adapter: str | Path | type[Method], say: Say = str) -> list[Result]:
 
 def check_all(say: Say = str) -> list[Result]:
     """Run every check on every method that is known; `say` receives the failures as lines."""
-    return _examined(registry.names(), say, failures_only=True)
+    return _examined(registry.method_names(), say, failures_only=True)
 
 
 def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Result]:
@@ -149,7 +149,7 @@ def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Res
         with RankPool() as pool:
             for subject in map(subject_of, targets):
                 say(f"{subject.name}: {subject.kind.about.title}")
-                for result in examine(subject, pool):
+                for result in run_checks(subject, pool):
                     results.append(result)
                     if result.outcome == "failed" or not failures_only:
                         say(str(result))
@@ -162,14 +162,14 @@ SIGNS: dict[Outcome, str] = {"passed": "+", "failed": "FAIL", "skipped": "-", "e
 LEGEND = "+ passed, - does not apply, x fails as declared"
 
 
-def verdict(results: Sequence[Result]) -> str:
+def checks_verdict(results: Sequence[Result]) -> str:
     """One sentence."""
     counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in SIGNS}
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"{summary} in {sum(result.seconds for result in results):.0f} s"
 
 
-def matrix(results: Sequence[Result]) -> str:
+def checks_matrix(results: Sequence[Result]) -> str:
     """Methods by checks."""
     methods = list(dict.fromkeys(result.method for result in results))
     checks = [check.name for check in CHECKS if any(result.check == check.name for result in results)]
@@ -181,9 +181,9 @@ def matrix(results: Sequence[Result]) -> str:
         cells = "".join(f"{SIGNS[result_of[method, check].outcome]:>5}" for check in checks)
         seconds = sum(result_of[method, check].seconds for check in checks)
         lines.append(f"{method:<{width}}{cells}  {seconds:5.1f} s")
-    return joined([*lines, "", LEGEND])
+    return join_lines([*lines, "", LEGEND])
 
 
-def as_json(results: Sequence[Result]) -> str:
+def results_json(results: Sequence[Result]) -> str:
     """A list with an object for each result."""
     return json.dumps([asdict(result) for result in results], indent=1) + "\n"

@@ -17,7 +17,7 @@ from safetensors.torch import load, load_file
 from bench.adapters import registry
 from bench.checks.pool import RankPool
 from bench.checks.subject import Failed, Subject, Variant, same
-from bench.checks.trainings import Training, make, pairs, train_alone
+from bench.checks.trainings import Training, learnable_pairs, make_training, train_alone
 from bench.data.noise import shuffled_captions
 from bench.data.pairs import MemoryPairs
 from bench.store import RunStore, writing
@@ -129,7 +129,7 @@ def resume(subject: Subject) -> None:
 def _train_on(training: Training, out: RunStore, steps: int) -> None:
     """Train for some steps from the last checkpoint, as a run that is asked to stop."""
     with writing(out) as writer:
-        job, asked = make(training, writer), itertools.count(1)
+        job, asked = make_training(training, writer), itertools.count(1)
         job.should_stop = lambda: next(asked) == steps
         try:
             train(job)
@@ -158,14 +158,14 @@ def noise_mask(subject: Subject) -> None:
     once the data is right and a noise manifest makes it wrong. Both trainings write the same bytes.
     """
     imported: list[str] = []
-    for node in ast.walk(ast.parse(Path(registry.source(subject.name).path).read_bytes())):
+    for node in ast.walk(ast.parse(Path(registry.method_source(subject.name).path).read_bytes())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
         imported += [name for name in names if name.partition(".")[0] == "bench"]
     if imported:
         raise Failed(f"imports {', '.join(sorted(imported))}; methods do not know the runner")
     training = training_of(subject, towers="vit", precision="fp32", steps=3, rows=20, batch=16)
-    clean = pairs(training.rows)
+    clean = learnable_pairs(training.rows)
     manifest = shuffled_captions(clean, 0.5, seed=3)
     sources = manifest.donors_of(np.arange(len(clean)))
     texts = [clean.captions(row) for row in sources.tolist()]

@@ -36,7 +36,7 @@ RATES = {
 }
 
 
-def pack(tensors: Mapping[str, Tensor]) -> bytes:
+def pack_tensors(tensors: Mapping[str, Tensor]) -> bytes:
     """Return a copy of the tensors as one message to another process, equal for equal bits; `load` unpacks it."""
     return save({name: x.detach().contiguous() for name, x in tensors.items()})
 
@@ -59,7 +59,7 @@ class Training:
 
 
 @lru_cache(maxsize=8)
-def pairs(rows: int) -> MemoryPairs:
+def learnable_pairs(rows: int) -> MemoryPairs:
     """Pairs that can be learned: every caption is three words, every image the sum of its words' patterns."""
     draws = np.random.default_rng(0)
     patterns = draws.integers(0, 80, (len(WORDS), 4, 4, 3)).repeat(8, axis=1).repeat(8, axis=2)
@@ -70,7 +70,7 @@ def pairs(rows: int) -> MemoryPairs:
     return MemoryPairs.build("check/train", "drawn for bench check", keys, texts, {}, {}, images)
 
 
-def make(
+def make_training(
     training: Training,
     out: RunStore,
     group: Group = Group(),  # noqa: B008  frozen
@@ -81,13 +81,13 @@ def make(
     """A training that is ready to start or to resume, its weights drawn from fixed seeds on the CPU."""
     if training.plugin is not None:
         registry.add_plugin(training.plugin)
-    data = data or pairs(training.rows)
+    data = data or learnable_pairs(training.rows)
     dtype = {"fp64": torch.float64}.get(training.precision, torch.float32)
     towers = lab.TinyTowers(training.towers, patch=training.patch)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         facts = Facts(len(data), training.batch, towers.dim, seed=3)
-        method: Any = hyperparameters.make(training.method, None, training.config, facts)
+        method: Any = hyperparameters.make_method(training.method, None, training.config, facts)
         side_towers.hold_reference(method, towers, None)
         method.prepare(towers)
         side_towers.hold_average(method, towers)
@@ -122,4 +122,4 @@ def train_alone(
 ) -> None:
     """Make a training on the CPU, or resume it, under the claim of its store."""
     with writing(run) as out:
-        train(make(training, out, data=data, noise=noise))
+        train(make_training(training, out, data=data, noise=noise))

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from bench.cli import board, data, features, inspecting, methods, models, noise, reporting, runs, stats, store
-from bench.cli.guard import guard, refuse_undecodable
+from bench.cli.guard import guard, refuse_non_utf8
 from bench.console.text import echo
 
 app = typer.Typer(
@@ -78,5 +78,5 @@ def main() -> None:
     if sys.stdout is None:  # closed by the caller, as `>&-` does
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  for the whole process
     with guard():
-        refuse_undecodable(sys.argv[1:])
+        refuse_non_utf8(sys.argv[1:])
         app(prog_name="bench")

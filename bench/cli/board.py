@@ -46,7 +46,7 @@ def submit(
     Runs that are not finished are listed and left out. Nothing is written unless the bundle passes `bench board check`.
     """
     load_plugins(plugin)
-    from bench.board.retrain import submit as submitted
+    from bench.board.retrain import write_submission as submitted
 
     store = store_at(results)
     name = suite_name(suite, store)
@@ -75,7 +75,7 @@ def check(
     """
     load_plugins(plugin)
     from bench.board.bundle import check_folder
-    from bench.board.retrain import rerun_of
+    from bench.board.retrain import rerun_bundle
 
     outcomes = check_folder(bundles or [BOARD])
     for one in outcomes:
@@ -90,7 +90,7 @@ def check(
     if rerun is not None:
         if len(outcomes) != 1:
             raise UserError(f"--rerun: takes one bundle, and there are {len(outcomes)}")
-        verified = rerun_of(outcomes[0].path, rerun)
+        verified = rerun_bundle(outcomes[0].path, rerun)
         echo(f"rerun: {verified.title}: {verified.text}")
         if not verified.consistent:
             raise typer.Exit(1)
@@ -105,7 +105,7 @@ def site(
     ] = None,
 ) -> None:
     """Write the board over stored comparisons: one page with filters and sorting, and a CSV file."""
-    from bench.board.bundle import checked
+    from bench.board.bundle import check_bundle
     from reports.site.board import site as build_site
 
-    echo(*build_site(results or [Path("results/reference"), BOARD], out, checked))
+    echo(*build_site(results or [Path("results/reference"), BOARD], out, check_bundle))

@@ -43,12 +43,12 @@ def index(
     data: DataFolder = None,
 ) -> None:
     """Scan shards once and write their index: what training reads them by. A stopped index goes on where it was."""
-    from bench.data.shards.indexing import build
-    from bench.data.shards.sources import expand, named
+    from bench.data.shards.indexing import build_index
+    from bench.data.shards.sources import expand_sources, resolve_set_name
 
     use_data(data)
-    shards = expand(named(sources))
-    report = build(shards, out, workers=workers, limit=limit, each_caption=each_caption, progress=True)
+    shards = expand_sources(resolve_set_name(sources))
+    report = build_index(shards, out, workers=workers, limit=limit, each_caption=each_caption, progress=True)
     echo(*report.lines())
 
 
@@ -84,8 +84,8 @@ def get(
         echo(f"{home}: {len(list(home.glob('*.tar'))):,} shards; then: bench data index {name}")
         return
     home = fetching.fetch_evaluation(name, url, say)
-    evaluation.check(name)
-    images, classes = evaluation.counts(name)
+    evaluation.check_evaluation_set(name)
+    images, classes = evaluation.evaluation_set_counts(name)
     echo(f"{home}: {images:,} images" + (f" of {classes:,} classes" if classes else " with captions"))
 
 
@@ -102,9 +102,9 @@ def stand_in(
     from bench.models import stand_ins
     from bench.planning import requirements
 
-    lines, loaded = stand_ins.stand_in(suite, out, pairs)
+    lines, loaded = stand_ins.write_stand_in(suite, out, pairs)
     own = f" --set data.shards={loaded.data.shards}" if loaded.data.shards else ""
-    echo(*lines, *requirements.listing(requirements.missing(loaded)))
+    echo(*lines, *requirements.listing(requirements.missing_inputs(loaded)))
     echo(f"then: bench run {suite} --data {out}{own}, with further --set for what takes too long here")
 
 
@@ -138,9 +138,9 @@ def shard(
 
     Images are copied as they are. What cannot be packed is listed in OUT/faults.csv.
     """
-    from bench.data.pack.packing import pack
+    from bench.data.pack.packing import pack_shards
     from bench.data.pack.writing import PackOptions
 
     columns = (image_column, caption_column, key_column)
     options = PackOptions(str(images) if images else None, *columns, tuple(split or ()))
-    echo(*pack(source, out, options, per_shard, workers))
+    echo(*pack_shards(source, out, options, per_shard, workers))

@@ -93,7 +93,7 @@ def extract(
     request = extract_features.ExtractionRequest(
         data_set, out, images, texts, sets, prompts, views, dtype.value, results
     )
-    echo(*extract_features.extract(request, shown=Progress()))
+    echo(*extract_features.extract_sets(request, shown=Progress()))
 
 
 @app.command()
@@ -110,7 +110,7 @@ def convert(
     """Bring features that others extracted into a feature set, sorted by key and bound to keys and captions."""
     from bench.data.features import imports, tables
 
-    rows = tables.read(tables.ImportRequest(source, images, texts, key, caption))
+    rows = tables.read_import(tables.ImportRequest(source, images, texts, key, caption))
     about = imports.save(out, rows, name or out.name, dtype.value if dtype else None, "bench features convert")
     echo(f"{out}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}")
 
@@ -120,6 +120,6 @@ def verify(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A feature set.")],
 ) -> None:
     """Read every byte of a feature set and compare it with its description: sizes, sums, and which row is whose."""
-    from bench.data.features import verify as compare
+    from bench.data.features import verify_feature_set as compare
 
     echo(*compare(folder))

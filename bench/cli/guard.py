@@ -48,7 +48,7 @@ def guard() -> Iterator[None]:
         _end(cause, output)
 
 
-def refuse_undecodable(words: Sequence[str]) -> None:
+def refuse_non_utf8(words: Sequence[str]) -> None:
     """Raise UserError for a word of the command line that is not UTF-8: no plan, card or table could name it."""
     for word in words:
         if not _is_text(word):

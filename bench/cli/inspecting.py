@@ -55,7 +55,7 @@ def embeddings(
     name = suite_name(suite, store)
     read = load(name, store)
     for run in _runs(read, labels, noise):
-        stored = stored_run.load(store, run)
+        stored = stored_run.load_run(store, run)
         inputs = reader.inputs(stored.run)
         rows = map_rows(inputs.pairs, count)
         path = map_file(store.suite(name), run)
@@ -86,7 +86,7 @@ def state(
     from bench.cli.text import write_csv, write_file
     from bench.models import row_state, stored_run
 
-    stored = stored_run.load(store_at(results), run)
+    stored = stored_run.load_run(store_at(results), run)
     shown = row_state.find_state(stored, name)
     echo(f"run {stored.title}, {len(shown.values)} pairs of {shown.pairs.name}", *row_state.state_text(shown, count))
     if html is not None:

@@ -23,22 +23,22 @@ def methods(
     """List the methods, describe some of them (paper, fidelity, state, cost, presets, settings), or cite them."""
     load_plugins(plugin)
     from bench.adapters import registry
-    from bench.adapters.describe import WIDTH, describe, summaries
+    from bench.adapters.describe import WIDTH, describe_method, method_summaries
     from bench.console.text import terminal_width
     from bench.suite.suite import load_suite
 
     wanted = [*(names or ())]
     if suite is not None:
         wanted += [entry.method for entry in load_suite(suite).methods]
-    chosen = list(dict.fromkeys(wanted)) or registry.names()
+    chosen = list(dict.fromkeys(wanted)) or registry.method_names()
     if cite:
-        entries = {name: registry.find(name).about.bibtex.strip() for name in chosen}
+        entries = {name: registry.find_method(name).about.bibtex.strip() for name in chosen}
         echo(*"\n\n".join(dict.fromkeys(filter(None, entries.values()))).split("\n"))
         echo(*(f"note: {name} gives no BibTeX" for name, entry in entries.items() if not entry), err=True)
     elif names:
-        echo(*"\n\n".join(describe(name, terminal_width(WIDTH)) for name in chosen).split("\n"))
+        echo(*"\n\n".join(describe_method(name, terminal_width(WIDTH)) for name in chosen).split("\n"))
     else:
-        echo(*summaries(chosen))
+        echo(*method_summaries(chosen))
 
 
 def new_method(
@@ -46,7 +46,7 @@ def new_method(
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where the two files go.")] = Path(),
 ) -> None:
     """Write a method to start from, a complete loss in 40 lines, and its test; docs/new_method.md goes on from it."""
-    from bench.adapters.scaffold import new_method as write
+    from bench.adapters.scaffold import write_new_method as write
 
     echo(*write(name, folder))
 
@@ -68,9 +68,9 @@ def check(
         raise UserError("bench check: say either a method (a name or a file) or --all")
     results = suite.check_all(echo) if method is None else suite.check(method, echo)
     if everything:
-        echo("", *suite.matrix(results).split("\n"))
-    echo(suite.verdict(results))
+        echo("", *suite.checks_matrix(results).split("\n"))
+    echo(suite.checks_verdict(results))
     if report is not None:
-        write_file("--report", report, suite.as_json(results).encode())
+        write_file("--report", report, suite.results_json(results).encode())
     if any(result.outcome == "failed" for result in results):
         raise typer.Exit(1)

@@ -35,22 +35,26 @@ def show(
     """Show corrupted pairs of a suite: the picture's own caption and the one it got."""
     use_data(data)
     from bench.cli.text import write_file
-    from bench.data.noise.shown import changes, noise_lines, noise_manifest, shown, summary
+    from bench.data.noise.shown import caption_changes, noise_lines, noise_manifest, noise_summary, spaced_places
     from bench.suite.suite import load_suite
 
     pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed, kind)
     echo(*noise_lines(pairs, manifest, count))
     if html is not None:
-        from bench.data.pairs import drawn
+        from bench.data.pairs import example_pairs
         from reports.pages.pictures import pictures_page
 
-        places = shown(manifest, count)
-        pictures = drawn(manifest.applied(pairs), manifest.rows[places])
+        places = spaced_places(manifest, count)
+        pictures = example_pairs(manifest.applied(pairs), manifest.rows[places])
         items = [
             (replace(picture, captions=(own,)), f"{manifest.keys[i]}{f' ← {source}' * bool(source)}", given)
-            for i, picture, (own, given, source) in zip(places, pictures, changes(pairs, manifest, places), strict=True)
+            for i, picture, (own, given, source) in zip(
+                places, pictures, caption_changes(pairs, manifest, places), strict=True
+            )
         ]
-        page = pictures_page(f"Noise in {pairs.name}", [summary(pairs, manifest)], [(f"Shown: {len(places)}", items)])
+        page = pictures_page(
+            f"Noise in {pairs.name}", [noise_summary(pairs, manifest)], [(f"Shown: {len(places)}", items)]
+        )
         write_file("--html", html, page.encode())
         echo(html)
 
@@ -72,20 +76,20 @@ def audit(
     load_plugins(plugin)
     use_data(data)
     from bench.cli.text import write_csv, write_file
-    from bench.evaluation.noise.audit import audited_run
+    from bench.evaluation.noise.audit import audit_run
     from bench.store.run import find_run
 
-    audited = audited_run(find_run(store_at(results), run))
+    audited = audit_run(find_run(store_at(results), run))
     confidences = list(zip(audited.rows.tolist(), audited.confidence.tolist(), strict=True))
     echo(*audited.lines)
     if csv_file is not None:
         keys, captions = audited.pairs.keys, audited.pairs.captions
         write_csv(csv_file, [("key", "confidence", "caption"), *((keys[i], c, captions(i)[0]) for i, c in confidences)])
     if html is not None:
-        from bench.data.pairs import drawn
+        from bench.data.pairs import example_pairs
         from reports.pages.pictures import pictures_page
 
-        pictures = zip(drawn(audited.pairs, audited.rows[:count]), confidences, strict=False)
+        pictures = zip(example_pairs(audited.pairs, audited.rows[:count]), confidences, strict=False)
         items = [(picture, f"confidence {confidence:.3f}", None) for picture, (_, confidence) in pictures]
         heading = f"The {len(items)} of least confidence, which are not all wrong"
         page = pictures_page(f"Pairs of {audited.pairs.name} that look wrong", audited.lines, [(heading, items)])

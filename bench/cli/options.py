@@ -125,7 +125,7 @@ def use_data(folder: Path | None) -> None:
     if folder is not None:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--data {folder}: is no folder")
-        data_folder.use(folder)
+        data_folder.use_data_folder(folder)
 
 
 def write_report(
@@ -167,10 +167,10 @@ def suite_name(suite: str, store: Store) -> str:
 
 def _changed_parts(plan: dict[str, Any], suite: Suite) -> list[str]:
     """Return the sections of a suite that its plan was made without; [] where a method of it is not known here."""
-    from bench.planning.plan_file import outline
+    from bench.planning.plan_file import plan_outline
 
     try:
-        now = {**outline(suite), "settings": suite.model_dump(mode="json")}
+        now = {**plan_outline(suite), "settings": suite.model_dump(mode="json")}
     except UserError:
         return []
     parts = [part for part in ("budget", "noises", "seeds") if plan[part] != now[part]]

@@ -23,7 +23,7 @@ def report(
 
     Exit code 1 if a file of a run is damaged: the report says so in the place of its numbers.
     """
-    from bench.planning.plan_file import outline
+    from bench.planning.plan_file import plan_outline
     from bench.suite.suite import load_suite
     from reports.build import refuse_widths
 
@@ -33,7 +33,7 @@ def report(
     refuse_widths(widths, "--figures")
     name = suite_name(suite, store)
     planned = store.plan(name) is not None
-    built = write_report(name, store, None if planned else outline(load_suite(suite, check_methods=False)), widths)
+    built = write_report(name, store, None if planned else plan_outline(load_suite(suite, check_methods=False)), widths)
     echo(built.paths[0])
     folders = Counter(path.parent.name for path in built.paths if path.parent != built.paths[0].parent)
     echo(*(f"{count} files in {name}/ beside it" for name, count in folders.items()))

@@ -57,9 +57,9 @@ def run(
                 raise UserError(
                     "--plan-only: goes with --only, --seeds and --set; `bench worker` takes the options of execution"
                 )
-            from bench.launch.worker import queue
+            from bench.launch.worker import queue_suite
 
-            count, worker = queue(loaded, results, labels, numbers), shlex.join(["bench", "worker", str(results)])
+            count, worker = queue_suite(loaded, results, labels, numbers), shlex.join(["bench", "worker", str(results)])
             echo(f"queued: {count} runs of {loaded.name}; execute them with: {worker}")
             return 0
         if dry_run:
@@ -95,10 +95,10 @@ def worker(
 
     def lead() -> int:
         from bench.launch.launchers import LaunchRequest
-        from bench.launch.worker import work_off
+        from bench.launch.worker import work_on_queue
 
         store_at(results)
-        return _conclude(work_off(results, suite or (), LaunchRequest(jobs, gpus, processes, track)))
+        return _conclude(work_on_queue(results, suite or (), LaunchRequest(jobs, gpus, processes, track)))
 
     raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
 
@@ -112,12 +112,12 @@ def _on_all_ranks(plugin: list[str] | None, data: Path | None, results: Path, le
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch prints stacks of a rank that ended; we say which
     if sys.stderr.isatty():
         echo("loading torch", err=True)  # which takes seconds; what comes after shows its own progress
-    from bench.launch.torchrun import meet, on_all_ranks, place
+    from bench.launch.torchrun import launcher_place, meet_ranks, on_all_ranks
 
-    here = place()
+    here = launcher_place()
     load_plugins(plugin)
     use_data(data)
-    return lead() if here is None else on_all_ranks(meet(here), results, lead)
+    return lead() if here is None else on_all_ranks(meet_ranks(here), results, lead)
 
 
 def _reported(name: str, results: Path, summary: RunOutcomes) -> int:
@@ -140,15 +140,15 @@ def status(suite: options.SomeSuite = None, results: options.Results = RESULTS) 
 
     Exit code 1 if a file of a run is damaged; the run's line names it.
     """
-    from bench.console.text import columns
+    from bench.console.text import align_columns
     from bench.results import status_rows, suite_rows
 
     store = store_at(results)
     if suite is None:
-        echo(*columns(suite_rows(store)))
+        echo(*align_columns(suite_rows(store)))
         return
     rows = status_rows(suite_name(suite, store), store)
-    echo(*columns(rows))
+    echo(*align_columns(rows))
     if any(row[3] == "damaged" for row in rows):
         raise typer.Exit(1)
 
@@ -158,13 +158,13 @@ def show(run: options.RunId, results: options.Results = RESULTS) -> None:
 
     Exit code 1 if a file of it is damaged; the file is named, and all others are shown.
     """
-    from bench.cli.text import describe
+    from bench.cli.text import describe_run
     from bench.store.run import find_run
-    from bench.store.verify import problems
+    from bench.store.verify import run_problems
 
     stored = find_run(store_at(results), run)
-    damaged = problems(stored)
-    echo(*describe(stored, damaged).split("\n"))
+    damaged = run_problems(stored)
+    echo(*describe_run(stored, damaged).split("\n"))
     if damaged:
         raise typer.Exit(1)
 

@@ -66,7 +66,7 @@ def claims(suite: SuiteName, results: Results = RESULTS) -> None:
     from reports.results import load
 
     store = store_at(results)
-    text = claims_text(load(suite_name(suite, store), store), read_claims(resources.published()))
+    text = claims_text(load(suite_name(suite, store), store), read_claims(resources.published_folder()))
     echo(*text.rstrip("\n").split("\n"))
 
 
@@ -78,8 +78,8 @@ def published(
     ] = None,
 ) -> None:
     """Print a table of a paper as it is printed there, or list all tables."""
-    from bench.console.text import columns, terminal_width
-    from bench.resources import published as folder
+    from bench.console.text import align_columns, terminal_width
+    from bench.resources import published_folder as folder
     from reports.papers.printed_tables import alone, find, papers
     from reports.tables.text import table_text
 
@@ -90,4 +90,4 @@ def published(
         echo(*table_text(alone(chosen[0]), terminal_width(PAGE)).split("\n"))
         return
     rows = [(f"{one.paper.name}/{one.layout.number}", f"{len(one.numbers)}", one.layout.title) for one in chosen]
-    echo(*columns([("table", "numbers", "what"), *rows]))
+    echo(*align_columns([("table", "numbers", "what"), *rows]))

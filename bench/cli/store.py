@@ -32,7 +32,7 @@ def merge(
 
     Runs that are damaged, forged or contradict ours are left out and named; the exit code is then 1.
     """
-    from bench.store.merge import merge as merged
+    from bench.store.merge import merge_store as merged
 
     outcome = merged(source, store_at(results), dry_run)
     echo(*outcome.problems, err=True)
@@ -62,7 +62,7 @@ def pack(
 
     Runs that are not finished are listed. Exit code 1 if a file of a run is damaged; the run is left out and named.
     """
-    from bench.store.pack import pack as packed
+    from bench.store.pack import pack_runs as packed
 
     store = store_at(results)
     outcome = packed(suite_name(suite, store), store, out)
@@ -83,9 +83,9 @@ def collect(
     Records, ledgers and final weights of runs that a plan names are kept, and so is what a live process works on. A run
     with a damaged file is left alone and named; the exit code is then 1.
     """
-    from bench.console.text import columns
+    from bench.console.text import align_columns
     from bench.store.collect import RUN
-    from bench.store.collect import collect as collected
+    from bench.store.collect import collect_garbage as collected
     from bench.store.run import SHORT
 
     items, damaged = collected(store_at(results), delete=yes)
@@ -93,7 +93,7 @@ def collect(
     for kind in dict.fromkeys(item.kind for item in items):
         own = [item for item in items if item.kind == kind]
         rows.append((str(len(own)), _mib(own), kind))
-    echo(*columns(rows))
+    echo(*align_columns(rows))
     echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
     echo(*(f"left alone: {error}" for error in damaged), err=True)
     if damaged:
@@ -111,12 +111,12 @@ def verify(
     so that `bench run` recomputes what it can. Exit code 1 if problems remain.
     """
     from bench.store import Damaged
-    from bench.store.verify import examine
+    from bench.store.verify import verify_store
 
     if not results.is_dir():
         raise UserError(f"--results {results}: no such folder, so nothing was looked at; name the folder of a store")
     try:
-        wrong, mended = examine(store_at(results), fix)
+        wrong, mended = verify_store(store_at(results), fix)
     except Damaged as error:  # store.json: nothing is looked at in a store whose format is not known
         echo(error)
         raise typer.Exit(1) from error
@@ -144,7 +144,7 @@ def retrain(
     use_data(data)
     from bench.board import retrain as again
 
-    verified = (again.restore if weights else again.retrain)(store_at(results), run)
+    verified = (again.restore_weights if weights else again.retrain_run)(store_at(results), run)
     echo(f"{verified.title}: {'consistent' if verified.consistent else 'NOT consistent'}: {verified.text}")
     if not verified.consistent:
         raise typer.Exit(1)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.console.progress import duration
-from bench.console.text import columns, csv_text, echo, joined
+from bench.console.text import align_columns, csv_text, echo, join_lines
 from bench.errors import UserError
 from bench.store import Damaged, Record, RunStore, files
 
 T = TypeVar("T")
 
 
-def describe(run: RunStore, damaged: Sequence[Damaged] = ()) -> str:
+def describe_run(run: RunStore, damaged: Sequence[Damaged] = ()) -> str:
     """Return status, settings, ledger, environment and records of a run as text; what is `damaged` is named first."""
     parts = [f"run {run.id}"]
     parts += ["", "damaged", *(f"  {error}" for error in damaged)] if damaged else []
@@ -34,7 +34,7 @@ def describe(run: RunStore, damaged: Sequence[Damaged] = ()) -> str:
             parts += ["", title, *(f"  {key}: {value}" for key, value in _flat(content))]
     records = [record for key in _read(run.evaluations) or () for record in _read(partial(run.records_of, key)) or ()]
     parts += ["", "records" if records else "no records yet", *(f"  {line}" for line in record_table(records))]
-    return joined(parts)
+    return join_lines(parts)
 
 
 def _read(read: Callable[[], T]) -> T | None:
@@ -108,4 +108,4 @@ def record_table(records: Sequence[Record]) -> list[str]:
             str(record.n),
         )
         rows.append((*line, record.protocol) if several else line)
-    return columns(rows) if records else []
+    return align_columns(rows) if records else []

@@ -205,7 +205,7 @@ class Bars(Progress):
         self._bars.console.print(visible(line), markup=False)
 
 
-def on(stream: TextIO | None = None) -> Progress:
+def progress_on(stream: TextIO | None = None) -> Progress:
     """Return bars if `stream` (default: stderr) is a terminal, else plain lines."""
     stream = stream or sys.stderr
     return Bars(stream) if stream.isatty() else Progress(stream)

@@ -42,7 +42,7 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def joined(lines: Iterable[str]) -> str:
+def join_lines(lines: Iterable[str]) -> str:
     """Return lines as one text in which no line can fake another one."""
     return "\n".join(map(visible, lines))
 
@@ -63,7 +63,7 @@ def terminal_width(otherwise: int) -> int:
     return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else otherwise
 
 
-def columns(rows: Sequence[Sequence[str]], right: bool = False) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], right: bool = False) -> list[str]:
     """Return rows of equal length as lines with aligned columns; what hides in a cell is visible.
 
     With `right` all columns but the first end, instead of begin, at one place.

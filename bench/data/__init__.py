@@ -16,11 +16,11 @@ __all__ = [
     "TEMPLATES",
     "MemoryPairs",
     "Pairs",
+    "dataset_names",
+    "dataset_synonyms",
     "evaluation_captions",
-    "load",
+    "load_dataset",
     "load_resized",
-    "names",
-    "synonyms",
 ]
 
 #: prompt ensembles for zero-shot by data family (the part of a set's name before "/"); "{}" is the class name
@@ -36,46 +36,45 @@ _SETS = {
 }
 
 
-def names() -> tuple[str, ...]:
+def dataset_names() -> tuple[str, ...]:
     """Names of the data sets that come with the package, such as "emoji/iid"."""
     return tuple(f"{family}/{split}" for family, splits in _SETS.items() for split in splits)
 
 
 @cache
-def load(name: str, size: int = 64) -> Pairs:
+def load_dataset(name: str, size: int = 64) -> Pairs:
     """Load a data set of the package or of the evaluation catalogue at `size` px, once a process.
 
     Raises UserError for an unknown name or size, and if the data is missing or broken.
     """
-    if name not in names():
-        if not evaluation_sets.unknown(name.split("/")[0]):
+    if name not in dataset_names():
+        if not evaluation_sets.unknown_set(name.split("/")[0]):
             from bench.data import evaluation
 
-            return evaluation.load(name, size)
-        raise UserError(f"data set {name!r} is unknown{nearest(name, names())}")
+            return evaluation.load_evaluation_set(name, size)
+        raise UserError(f"data set {name!r} is unknown{nearest(name, dataset_names())}")
     family, split = name.split("/")
     if family in emoji.HALVES:
-        whole = load(f"emoji/{split}", size)
+        whole = load_dataset(f"emoji/{split}", size)
         assert isinstance(whole, MemoryPairs)
-        return emoji.half(whole, family)
-    return emoji.load(split, size) if family == "emoji" else digits.load(split, size)
+        return emoji.half_of_concepts(whole, family)
+    return emoji.load_emoji(split, size) if family == "emoji" else digits.load_digits(split, size)
 
 
 @cache
 def load_resized(name: str, size: int, seen: int, resize: Resize) -> Pairs:
     """Load a data set of the package at `size` px for a model whose input has `seen` px.
 
-    Images are resized as evaluation resizes photographs (`bench.data.photo.evaluation`). Raises UserError as `load`
-    does.
+    Images are resized as evaluation resizes photographs, by `photo.evaluation_pixels`. Errors of `load_dataset`.
     """
-    pairs = load(name, size)
+    pairs = load_dataset(name, size)
     if seen == size:
         return pairs
     assert isinstance(pairs, MemoryPairs)
     return ResizedPairs.of(pairs, seen, resize)
 
 
-def templates(pairs: Pairs) -> tuple[str, ...]:
+def prompt_templates(pairs: Pairs) -> tuple[str, ...]:
     """Return the zero-shot prompts of a data set, with "{}" for the class name. Raises KeyError if it has none."""
     from bench.data.evaluation import EvaluationPairs
     from bench.data.features.pairs import FeaturePairs
@@ -97,7 +96,7 @@ def evaluation_captions(pairs: Pairs, k: int = 5) -> list[tuple[str, ...]]:
     return result
 
 
-def synonyms(name: str) -> Synonyms:
+def dataset_synonyms(name: str) -> Synonyms:
     """Map each name of a data set's training concepts to the concept's other names; {} if the set has no such names."""
     entry = training_sets.embedded().get(name.split("/")[0])
     return entry.synonyms() if entry and entry.synonyms else {}

@@ -34,7 +34,7 @@ def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, re
     A bilinear affine warp, which fills with white, then a scaling of the ink (white minus colour). `view` numbers
     further views of the same image. Raises UserError if `recipe` is not one of drawn art.
     """
-    ranges: DrawnRecipe | None = augmentations.recipe(recipe, "drawn art")
+    ranges: DrawnRecipe | None = augmentations.augmentation_recipe(recipe, "drawn art")
     if ranges is None or not len(images):
         return images
     import torch

@@ -22,7 +22,7 @@ SETS = {
 TEST_SHARE = 0.25
 
 
-def load(split: str, size: int) -> MemoryPairs:
+def load_digits(split: str, size: int) -> MemoryPairs:
     """Load one of `SETS`, black on white, scaled bilinearly to `size` px. The test rows are those of the lowest hashes.
 
     Raises KeyError for another split.

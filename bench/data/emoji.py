@@ -22,7 +22,7 @@ from PIL import Image
 from bench.arrays import Pixels
 from bench.data.pairs import MemoryPairs
 from bench.errors import UserError
-from bench.tars import members
+from bench.tars import tar_members
 
 FOLDER = Path(__file__).parent / "emoji"
 TRAINING_STYLES = ("noto", "noto-v1", "twemoji", "fluent-flat", "emojione", "fxemoji", "streamline")
@@ -69,7 +69,7 @@ class EmojiSample:
 
 
 @cache
-def shard(style: str, folder: Path = FOLDER) -> tuple[EmojiSample, ...]:
+def read_style(style: str, folder: Path = FOLDER) -> tuple[EmojiSample, ...]:
     """Read all samples of a style. Raises UserError if the file is missing or `sha256s` has another sha256 for it."""
     path = folder / f"{style}.tar.gz"
     sums = {name: digest for digest, name in (line.split() for line in (folder / "sha256s").read_text().splitlines())}
@@ -83,13 +83,13 @@ def shard(style: str, folder: Path = FOLDER) -> tuple[EmojiSample, ...]:
     content = gzip.decompress(data)
     files = {
         member.name: content[member.offset_data : member.offset_data + member.size]
-        for member in members(io.BytesIO(content), len(content))
+        for member in tar_members(io.BytesIO(content), len(content))
     }
     stems = [name.removesuffix(".json") for name in files if name.endswith(".json")]
     return tuple(EmojiSample(json.loads(files[f"{stem}.json"]), files[f"{stem}.webp"]) for stem in stems)
 
 
-def decode(samples: Sequence[EmojiSample], size: int) -> Pixels:
+def decode_samples(samples: Sequence[EmojiSample], size: int) -> Pixels:
     """Return uint8 [n, size, size, 3]; 32 px is the rounded 2x2 mean of 64 px. Raises UserError for another size."""
     if size not in SIZES:
         raise UserError(f"emoji at {size} px: sizes are {' and '.join(map(str, SIZES))}")
@@ -111,7 +111,7 @@ def _names(novel: bool) -> dict[str, tuple[str, ...]]:
     names = {
         sample.fields["concept"]: tuple(sample.fields["names"])
         for style in TRAINING_STYLES
-        for sample in shard(style)
+        for sample in read_style(style)
         if (sample.fields["split"] == "novel") == novel
     }
     return dict(sorted(names.items(), key=lambda item: item[0].encode()))
@@ -119,25 +119,27 @@ def _names(novel: bool) -> dict[str, tuple[str, ...]]:
 
 @cache
 def _headings(label: str) -> tuple[str, ...]:
-    return tuple(sorted({sample.fields[label] for style in TRAINING_STYLES for sample in shard(style)}, key=str.encode))
+    return tuple(
+        sorted({sample.fields[label] for style in TRAINING_STYLES for sample in read_style(style)}, key=str.encode)
+    )
 
 
-def samples(split: str) -> tuple[EmojiSample, ...]:
+def emoji_samples(split: str) -> tuple[EmojiSample, ...]:
     """The samples of one of `SETS`, in the byte order of their keys. Raises UserError for a damaged shard."""
     if split == "selection":
-        tested = {sample.fields["concept"] for sample in samples("iid")}
-        return tuple(sample for sample in samples("validation") if sample.fields["concept"] not in tested)
+        tested = {sample.fields["concept"] for sample in emoji_samples("iid")}
+        return tuple(sample for sample in emoji_samples("validation") if sample.fields["concept"] not in tested)
     styles, _ = SETS[split]
-    chosen = (sample for style in styles for sample in shard(style) if sample.fields["split"] == split)
+    chosen = (sample for style in styles for sample in read_style(style) if sample.fields["split"] == split)
     return tuple(sorted(chosen, key=lambda sample: str(sample.fields["key"]).encode()))
 
 
-def load(split: str, size: int) -> MemoryPairs:
+def load_emoji(split: str, size: int) -> MemoryPairs:
     """Load one of `SETS` at 64 or 32 px. All sets of training concepts have the same classes in the same order.
 
     Raises UserError for another size or a damaged shard, and KeyError for another split.
     """
-    description, rows = SETS[split][1], samples(split)
+    description, rows = SETS[split][1], emoji_samples(split)
     classes = {
         "concept": tuple(_names(novel=split == "novel")),
         "subgroup": _headings("subgroup"),
@@ -147,10 +149,10 @@ def load(split: str, size: int) -> MemoryPairs:
     index = {label: {name: i for i, name in enumerate(names)} for label, names in classes.items()}
     labels = {label: [index[label][s.fields[label]] for s in rows] for label in classes}
     keys, texts = [s.fields["key"] for s in rows], [s.fields["captions"] for s in rows]
-    return MemoryPairs.build(f"emoji/{split}", description, keys, texts, labels, classes, decode(rows, size))
+    return MemoryPairs.build(f"emoji/{split}", description, keys, texts, labels, classes, decode_samples(rows, size))
 
 
-def half(pairs: MemoryPairs, name: str) -> MemoryPairs:
+def half_of_concepts(pairs: MemoryPairs, name: str) -> MemoryPairs:
     """Return the rows of one of `SETS` whose concepts belong to the half `name`, with these concepts as classes.
 
     Other labels keep all of their classes. Raises KeyError for another half.
@@ -172,7 +174,7 @@ def half(pairs: MemoryPairs, name: str) -> MemoryPairs:
 
 
 @cache
-def synonyms() -> Mapping[str, tuple[str, ...]]:
+def emoji_synonyms() -> Mapping[str, tuple[str, ...]]:
     """Map every name of a training concept to the concept's other names. All runs of a process share the mapping."""
     return {
         name: tuple(other for other in names if other != name)

@@ -19,13 +19,13 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 
 from bench import data_folder, reading
-from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, Split, parse
+from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, Split, parse_dataset
 from bench.data.evaluation import layouts
 from bench.data.evaluation.pairs import TEMPLATES
-from bench.data.shards.sources import braces, is_name
+from bench.data.shards.sources import expand_braces, is_name
 from bench.errors import UserError, one_line
 from bench.store import files
-from bench.tars import Broken, members
+from bench.tars import Broken, tar_members
 
 PIPE, COUNT = "pipe:", "nshards.txt"
 PIECE = 1 << 22  #: bytes copied at a time
@@ -60,8 +60,8 @@ def fetch_shards(name: str, pattern: str, say: Callable[[str], None]) -> Path:
     """
     if not is_name(name):
         raise UserError(f"{name}: is no name of a training set; it should be letters, digits and . _ + - alone")
-    home = data_folder.root() / name
-    urls = braces(pattern)
+    home = data_folder.data_root() / name
+    urls = expand_braces(pattern)
     tars = [home / _TAR.findall(url)[-1] for url in urls]
     if len(set(tars)) < len(tars):
         raise UserError(f"{pattern}: some of its {len(tars)} shards have the same name; copy each folder alone")
@@ -77,15 +77,15 @@ def fetch_evaluation(dataset: str, url: str, say: Callable[[str], None]) -> Path
     "test/0.tar". Files that are there stay, so a stopped copy goes on. say: takes a line for each file. Returns the
     split's folder. Raises UserError for an unknown name, and if a file does not come whole.
     """
-    entry, split = parse(dataset)
+    entry, split = parse_dataset(dataset)
     if url.startswith(PIPE) and "{}" not in url:
         raise UserError(f"{url}: should have {{}} where the name of a file goes, such as test/0.tar")
-    home = layouts.webdatasets(entry, split)[0]
+    home = layouts.webdataset_folders(entry, split)[0]
     there, count = _counted(entry, split, url)
     _write(home / COUNT, lambda path: path.write_bytes(count))
     for name in ("classnames.txt", TEMPLATES):
         _text(_file(url, name), home.parent / name, say)
-    for tar in layouts.shards(home):
+    for tar in layouts.split_tars(home):
         _tar(_file(url, f"{there}/{tar.name}"), tar, say)
     return home
 
@@ -108,7 +108,7 @@ def _counted(entry: EvaluationSet, split: Split, url: str) -> tuple[str, bytes]:
         except Unreachable as error:
             failed = failed or f"{where}: {entry.title} cannot be fetched ({error})"
         else:
-            layouts.count(text, where)
+            layouts.parse_shard_count(text, where)
             return name, text
     raise UserError(f"{failed}; the URL should be that of the folder above the splits")
 
@@ -137,8 +137,8 @@ def _tar(url: str, tar: Path, say: Callable[[str], None]) -> None:
         with path.open("wb") as file:
             file.writelines(_pieces(url, min(TAR_BYTES, shutil.disk_usage(path.parent).free - SPARED)))
             size = file.tell()
-        with reading.opened(path) as file:
-            for _ in members(file, size):
+        with reading.open_file(path) as file:
+            for _ in tar_members(file, size):
                 pass
 
     for tries_left in reversed(range(TRIES)):

@@ -11,7 +11,7 @@ from bench.errors import UserError
 
 def epoch_order(n: int, epoch: int, seed: int) -> Ints:
     """Return int64 [n]: the permutation of rows 0..n-1 that one epoch follows."""
-    drawn = counter.words(counter.word(seed, "order", epoch), np.arange(n, dtype=np.int64))[:, 0]
+    drawn = counter.random_words(counter.word(seed, "order", epoch), np.arange(n, dtype=np.int64))[:, 0]
     return np.argsort(drawn, kind="stable").astype(np.int64)
 
 
@@ -20,7 +20,7 @@ def block_order(shards: Ints, block: int, epoch: int, seed: int) -> Ints:
 
     shards: int64 [n], the shard of each row, numbered from 0. At most `block` shards have to be open at a time.
     """
-    drawn = counter.words(counter.word(seed, "shards", epoch), np.arange(shards.max(initial=-1) + 1))[:, 0]
+    drawn = counter.random_words(counter.word(seed, "shards", epoch), np.arange(shards.max(initial=-1) + 1))[:, 0]
     rank = np.empty(len(drawn), np.int64)
     rank[np.argsort(drawn, kind="stable")] = np.arange(len(drawn))
     blocks = (rank // block).astype(np.uint16 if len(drawn) < 1 << 16 else np.uint32)  # uint16 gets a radix sort

@@ -17,7 +17,7 @@ from PIL import Image
 from bench.arrays import Ints, Pixels
 from bench.data.augment import augment
 from bench.data.order import epoch_order
-from bench.data.photo import CROP, Resize, evaluation
+from bench.data.photo import CROP, Resize, evaluation_pixels
 from bench.errors import UserError
 
 
@@ -214,7 +214,7 @@ class ResizedPairs(MemoryPairs):
         return cls(**{field.name: getattr(pairs, field.name) for field in fields(pairs)}, size=size, resize=resize)
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
-        pictures = [evaluation(Image.fromarray(one), self.size, self.resize) for one in self.pixels[rows]]
+        pictures = [evaluation_pixels(Image.fromarray(one), self.size, self.resize) for one in self.pixels[rows]]
         return np.stack(pictures) if pictures else np.empty((0, self.size, self.size, 3), np.uint8)
 
     @cached_property
@@ -231,7 +231,7 @@ class ExamplePair:
     webp: bytes  #: its picture
 
 
-def drawn(pairs: Pairs, rows: Ints) -> list[ExamplePair]:
+def example_pairs(pairs: Pairs, rows: Ints) -> list[ExamplePair]:
     """Return some rows of any pairs of pictures. Raises UserError if they are stored features, or cannot be read."""
     if isinstance(pairs, StoredFeatures):
         raise UserError(f"{pairs.name}: its images are stored features, which have no pictures")

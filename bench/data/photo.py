@@ -71,7 +71,7 @@ class Undecodable(Exception):
     """The bytes are not a complete JPEG, PNG or WebP file; the message says why."""
 
 
-def decode(data: bytes) -> Image.Image:
+def decode_image(data: bytes) -> Image.Image:
     """Decode the bytes of a JPEG, PNG or WebP file into an RGB image.
 
     As in webdataset and open_clip, EXIF orientation is ignored and alpha is dropped, not blended: published models saw
@@ -107,7 +107,7 @@ def too_many_scans(data: bytes, image: Image.Image) -> str:
     return f"{scans:,} scans of {image.width} x {image.height} pixels take too long; save it with fewer"
 
 
-def evaluation(image: Image.Image, size: int, resize: Resize = CROP) -> Pixels:
+def evaluation_pixels(image: Image.Image, size: int, resize: Resize = CROP) -> Pixels:
     """Return uint8 [size, size, 3]: open_clip's evaluation transform before normalisation, to the last bit.
 
     An RGB image longer than 64 to 1 that will be cropped to its centre loses its ends first, to save memory.
@@ -124,12 +124,12 @@ def evaluation(image: Image.Image, size: int, resize: Resize = CROP) -> Pixels:
     return np.asarray(resized.crop((left, top, left + size, top + size)))
 
 
-def sampled(image: Image.Image, row: int, epoch: int, seed: int, view: int, recipe: str, size: int) -> Pixels:
+def training_pixels(image: Image.Image, row: int, epoch: int, seed: int, view: int, recipe: str, size: int) -> Pixels:
     """Return uint8 [size, size, 3] as training sees an RGB image; draws are keyed by (seed, row, epoch, view) alone.
 
     Raises UserError if `recipe` is not one of photographs.
     """
-    do: PhotoRecipe = augmentations.recipe(recipe, "photographs")
+    do: PhotoRecipe = augmentations.augmentation_recipe(recipe, "photographs")
     if do.plain_first and not view:
         do = PhotoRecipe()
     key = counter.word(seed, "photograph", epoch, view)
@@ -137,7 +137,7 @@ def sampled(image: Image.Image, row: int, epoch: int, seed: int, view: int, reci
     if do.before is not None:
         image = do.before(image, draws[23:])
     if do.scale is None:
-        return evaluation(image, size)
+        return evaluation_pixels(image, size)
     image = image.crop(_crop_box(image.size, do.scale, draws[:22]))
     image = image.resize((size, size), Image.Resampling.BICUBIC)
     if do.flip and draws[22] < 0.5:

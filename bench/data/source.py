@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bench import data
-from bench.catalogue.evaluation_sets import entries, parse
+from bench.catalogue.evaluation_sets import evaluation_sets, parse_dataset
 from bench.catalogue.families import DatasetFacts
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import evaluation, features, shards, synthetic
@@ -41,50 +41,50 @@ class DataSource:
 
     def of_package(self, dataset: str) -> bool:
         """Whether an evaluation set is read from the package."""
-        return dataset in data.names()
+        return dataset in data.dataset_names()
 
     def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> Pairs:
         """Return an evaluation set with images of `seen` px a side, those of the package loaded at `drawn` px.
 
         Raises UserError, with how to get it, if it is not here.
         """
-        if dataset in data.names():
+        if dataset in data.dataset_names():
             return data.load_resized(dataset, drawn, seen, resize)
-        return evaluation.load(dataset, seen, resize)
+        return evaluation.load_evaluation_set(dataset, seen, resize)
 
     def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
         """Describe an evaluation set that is not here; None if it is. `purpose` says what it is used for."""
-        gone = evaluation.missing(dataset, purpose)
-        if gone is None or parse(dataset)[0].name in entries():
+        gone = evaluation.missing_evaluation_set(dataset, purpose)
+        if gone is None or parse_dataset(dataset)[0].name in evaluation_sets():
             return gone
         return replace(gone, get=self.settings.how_to_get_shards or gone.get)
 
     def check(self, dataset: str) -> None:
         """Read a sample of an evaluation set that is here. Raises UserError if it is broken."""
-        if evaluation.find(dataset) is not None:
-            evaluation.check(dataset)
+        if evaluation.find_evaluation_set(dataset) is not None:
+            evaluation.check_evaluation_set(dataset)
 
     def facts(self, dataset: str, drawn: int) -> DatasetFacts:
         """Return the facts of an evaluation set; if it is not here, those that its publishers state."""
-        if dataset in data.names():
-            return facts_of(data.load(dataset, drawn))
-        entry, _ = parse(dataset)
-        images, classes = evaluation.counts(dataset)
+        if dataset in data.dataset_names():
+            return dataset_facts(data.load_dataset(dataset, drawn))
+        entry, _ = parse_dataset(dataset)
+        images, classes = evaluation.evaluation_set_counts(dataset)
         return DatasetFacts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
 
     def has_captions(self, dataset: str) -> bool:
         """Whether an evaluation set has captions rather than classes alone."""
-        return dataset in data.names() or parse(dataset)[0].kind == "retrieval"
+        return dataset in data.dataset_names() or parse_dataset(dataset)[0].kind == "retrieval"
 
 
-def source(settings: DataSettings) -> DataSource:
+def data_source(settings: DataSettings) -> DataSource:
     """Return the source of a suite's data."""
     if settings.embedded:
         return EmbeddedSource(settings)
     return FeatureSource(settings) if settings.on_features else ShardSource(settings)
 
 
-def facts_of(pairs: Pairs) -> DatasetFacts:
+def dataset_facts(pairs: Pairs) -> DatasetFacts:
     """The facts of a data set that is there."""
     return DatasetFacts(pairs.description, len(pairs), {label: len(names) for label, names in pairs.classes.items()})
 
@@ -111,11 +111,11 @@ class ShardSource(DataSource):
 
     def pairs(self) -> Pairs:
         if self.settings.synthetic:
-            return synthetic.load(self.settings.name, str(self.settings.shards), self.settings.size)
-        return shards.load(self.settings)
+            return synthetic.make_synthetic_pairs(self.settings.name, str(self.settings.shards), self.settings.size)
+        return shards.load_shard_pairs(self.settings)
 
     def missing(self) -> list[Missing]:
-        return [] if self.settings.synthetic else shards.missing(self.settings)
+        return [] if self.settings.synthetic else shards.missing_shard_data(self.settings)
 
 
 class FeatureSource(DataSource):
@@ -125,7 +125,7 @@ class FeatureSource(DataSource):
 
     def pairs(self) -> Pairs:
         if self.settings.synthetic:
-            return synthetic.load_features(self.settings)
+            return synthetic.make_synthetic_features(self.settings)
         for gone in self.missing():
             raise _not_there(gone)
         return _with_images(self.settings.feature_folder, self.settings.share, self.settings.feature_dropout)
@@ -167,19 +167,19 @@ class FeatureSource(DataSource):
     def facts(self, dataset: str, drawn: int) -> DatasetFacts:
         if self.missing_evaluation(dataset):
             return super().facts(dataset, drawn)
-        metric = "" if dataset in data.names() else parse(dataset)[0].metric
-        return replace(facts_of(self.evaluation(dataset)), metric=metric)
+        metric = "" if dataset in data.dataset_names() else parse_dataset(dataset)[0].metric
+        return replace(dataset_facts(self.evaluation(dataset)), metric=metric)
 
     def has_captions(self, dataset: str) -> bool:
         here = not self.missing_evaluation(dataset)
-        return not self.evaluation(dataset).classes if here else parse(dataset)[0].kind == "retrieval"
+        return not self.evaluation(dataset).classes if here else parse_dataset(dataset)[0].kind == "retrieval"
 
     def _folder(self, dataset: str) -> Path:
         return self.settings.feature_folder / description.EVALUATION / dataset
 
 
 def _with_images(folder: Path, share: float = 1.0, dropout: float = 0.0) -> features.FeaturePairs:
-    pairs = features.load(folder, share, dropout)
+    pairs = features.open_feature_set(folder, share, dropout)
     if pairs.about.image is None:
         raise UserError(f"{pairs.folder}: has no image features; extract the set again with --images MODEL")
     return pairs

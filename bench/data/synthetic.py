@@ -67,7 +67,7 @@ class SyntheticPairs:
         return hashlib.sha256(f"{SYNTHETIC}{self.n}:{self.size}".encode()).hexdigest()
 
 
-def load(name: str, shards: str, size: int) -> SyntheticPairs:
+def make_synthetic_pairs(name: str, shards: str, size: int) -> SyntheticPairs:
     """Make the N pairs of `shards` = "synthetic:N". Raises UserError unless N is a whole number of at least 2."""
     number = shards.removeprefix(SYNTHETIC)
     if not number.isdecimal() or int(number) < 2:
@@ -120,10 +120,10 @@ def _vectors(width: int) -> npt.NDArray[Any]:
     return np.random.default_rng(0).standard_normal((_DIFFERENT, width), np.float32)
 
 
-def load_features(settings: DataSettings) -> SyntheticFeatures:
+def make_synthetic_features(settings: DataSettings) -> SyntheticFeatures:
     """Make the pairs of `data.shards` = "synthetic:N". UserError if `data.widths` does not say how wide they are."""
     if settings.widths is None or settings.widths[0] is None:
         lacking = f"{settings.name} is not there and its widths are not stated"
         raise UserError(f"data.widths: {lacking}; add data.widths: [numbers of an image, of a text]")
-    plain = load(settings.name, str(settings.shards), settings.size)
+    plain = make_synthetic_pairs(settings.name, str(settings.shards), settings.size)
     return SyntheticFeatures(plain.name, plain.n, plain.size, width=settings.widths[0], text_width=settings.widths[1])

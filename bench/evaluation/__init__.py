@@ -14,10 +14,10 @@ from bench.evaluation.measures import MeasureInputs
 from bench.evaluation.tasks import PROTOCOL, EvaluationPlan, Task
 from bench.store import Record
 
-__all__ = ["PROTOCOL", "EvaluationPlan", "Task", "evaluate"]
+__all__ = ["PROTOCOL", "EvaluationPlan", "Task", "evaluate_features"]
 
 
-def evaluate(
+def evaluate_features(
     features: Features,
     plan: EvaluationPlan,
     *,

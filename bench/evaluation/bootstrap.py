@@ -53,10 +53,10 @@ def ratio_replicates(totals: Mapping[str, Floats], weights: Mapping[str, Floats]
 
 def mean_interval(values: Floats, seed: int = 0) -> tuple[float, float]:
     """Return the 95 % interval of the mean of values [n]."""
-    return interval(ratio_replicates({"": values}, {"": np.ones(len(values))}, seed)[""])
+    return percentile_interval(ratio_replicates({"": values}, {"": np.ones(len(values))}, seed)[""])
 
 
-def interval(replicates: Floats) -> tuple[float, float]:
+def percentile_interval(replicates: Floats) -> tuple[float, float]:
     """Return the 95 % percentile interval of replicates [r]."""
     low, high = np.percentile(replicates, (2.5, 97.5))
     return float(low), float(high)

@@ -12,7 +12,7 @@ from bench.catalogue.families import FAMILIES
 from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
 from bench.evaluation.features import Features
-from bench.evaluation.measures import agreement
+from bench.evaluation.measures import pair_confidences
 from bench.evaluation.tasks import EvaluationPlan
 from bench.store import RunStore, RunWriter
 from bench.store.histograms import store_diagnostics
@@ -53,13 +53,13 @@ def _held_out(pairs: Pairs, features: Features, plan: EvaluationPlan) -> Iterato
         name="similarity",
         title=f"cosine similarity on {pairs.name}",
         axis="cosine similarity",
-        series=similarities(images["embedding"], texts["embedding"][first], [texts[0] for texts in of_row]),
+        series=pair_similarities(images["embedding"], texts["embedding"][first], [texts[0] for texts in of_row]),
     )
     if "logvar" in images and "logvar" in texts:
         yield from _uncertainties(pairs, images["logvar"], texts["logvar"], captions, features)
 
 
-def similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Mapping[str, Tensor]:
+def pair_similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Mapping[str, Tensor]:
     """Return "positive" <v_i, t_i> and "negative" <v_i, t_j> for differing captions, and of each image's negatives
     the "negative mean" and the "negative top", the mean of the largest 5 % (at least one).
 
@@ -87,7 +87,7 @@ def similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Mapping[
 
 def _training(pairs: Pairs, features: Features, manifest: NoiseManifest) -> Diagnostic:
     """Return the similarities of the training pairs as training saw them, with the first text of each."""
-    cosine = agreement(features, pairs, manifest)["cosine"]
+    cosine = pair_confidences(features, pairs, manifest)["cosine"]
     noisy = torch.from_numpy(noisy_mask(manifest, len(pairs)))
     return Diagnostic(
         name="training_similarity",

@@ -57,14 +57,14 @@ def embedding_map(features: Features, pairs: Pairs, noise: Noise | None, rows: I
     vectors = torch.cat(sides).double().cpu().numpy()
     if not np.isfinite(vectors).all():
         raise FloatingPointError(f"embeddings of {pairs.name} are not finite")
-    placed = plane(vectors, seed)
+    placed = place_in_plane(vectors, seed)
     corrupted = np.zeros(len(rows), dtype=bool)
     if isinstance(applied, NoiseManifest):
         corrupted = noisy_mask(applied, len(pairs))[rows]
     return EmbeddingMap(tuple(pairs.keys[row] for row in rows), corrupted, placed[: len(rows)], placed[len(rows) :])
 
 
-def plane(vectors: Floats, seed: int) -> Floats:
+def place_in_plane(vectors: Floats, seed: int) -> Floats:
     """Return places [n, 2] of vectors [n, D]: PCA to at most 50 numbers, t-SNE from the first two of them."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bench.arrays import Floats, Ints
-from bench.evaluation.bootstrap import interval, resamples
+from bench.evaluation.bootstrap import percentile_interval, resamples
 
 WithInterval = tuple[float, tuple[float, float]]  #: a value and its 95 % interval
 
@@ -66,4 +66,4 @@ def _sums(values: Floats, members: Any) -> Floats:
 def _with_interval(value: Callable[[Floats], Floats], n: int) -> WithInterval:
     """Apply `value`, which maps weights [r, n] to [r], to weights 1 and to bootstrap resamples."""
     point = float(value(np.ones((1, n)))[0])
-    return point, interval(np.concatenate([value(block) for block in resamples(n)]))
+    return point, percentile_interval(np.concatenate([value(block) for block in resamples(n)]))

@@ -13,26 +13,26 @@ from torch import Tensor
 
 from bench import data
 from bench.arrays import Floats, Ints
-from bench.catalogue.families.random_guess import tops, with_means
+from bench.catalogue.families.random_guess import top_ks, with_means
 from bench.data import Pairs
 from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.noise import Noise, NoiseManifest, noisy_mask
 from bench.evaluation import grouped
-from bench.evaluation.bootstrap import interval, mean_interval, ratio_replicates
+from bench.evaluation.bootstrap import mean_interval, percentile_interval, ratio_replicates
 from bench.evaluation.features import FeatureKind, Features, evaluation_mode
-from bench.evaluation.noise.detection import detect
+from bench.evaluation.noise.detection import detection_scores
 from bench.evaluation.probe import Labelled, adamw_probe, sweep_probe
-from bench.evaluation.puzzles import SIZES, prompt, solve
+from bench.evaluation.puzzles import SIZES, cue_prompt, solve
 from bench.evaluation.ranks import AnswerRanks, offsets
 from bench.evaluation.retrieval import Retrieval, retrieve_within
 from bench.evaluation.tasks import EvaluationPlan, Task, folds_of
 from bench.evaluation.zero_shot import (
+    class_prompts,
     class_vectors,
     classify,
     inverse_temperature,
     log_likelihoods,
     predictions,
-    prompts,
 )
 from methods.protocol import Tensors
 
@@ -72,7 +72,7 @@ class MeasureInputs:
 Measured = tuple[list[Number], dict[str, np.ndarray]]  #: numbers, and outcomes per example
 
 
-def scores_of(*sides: Mapping[str, Tensor]) -> list[str]:
+def available_scores(*sides: Mapping[str, Tensor]) -> list[str]:
     """Return the scores that can be computed: "csd" needs variances on all sides."""
     return ["cosine", "csd"] if all("logvar" in side for side in sides) else ["cosine"]
 
@@ -83,12 +83,12 @@ def zero_shot(task: Task, bench: MeasureInputs) -> Measured:
     If the protocol has main metrics, the data set's own is added, once under its name and once as "main".
     """
     pairs = bench.plan.load(task.dataset)
-    (images, labels), classes = _labelled_images(pairs, task, bench), named_classes(pairs, task, bench)
+    (images, labels), classes = _labelled_images(pairs, task, bench), class_features(pairs, task, bench)
     numbers, outcomes = [], {"label": pairs.labels[task.label]}
-    for score in scores_of(images, classes):
+    for score in available_scores(images, classes):
         ranks = classify(images, classes, labels, score)
         outcomes |= ranks.outcomes(f"{score}_")
-        for k in tops(len(pairs.classes[task.label])):
+        for k in top_ks(len(pairs.classes[task.label])):
             numbers.append(Number.mean(f"top{k}", score, ranks.hits(k)))
         if bench.plan.protocol.main:
             metric = bench.plan.metric(task.dataset)
@@ -107,7 +107,7 @@ def class_ranking(task: Task, bench: MeasureInputs) -> Measured:
     task's validation set; without one, a fifth of the images chooses it and the others are measured.
     """
     pairs = bench.plan.load(task.dataset)
-    classes = named_classes(pairs, task, bench)
+    classes = class_features(pairs, task, bench)
     scored = fitting = _labelled_images(pairs, task, bench)
     if task.validation:
         fitting = _labelled_images(bench.plan.load(task.validation), task, bench)
@@ -116,7 +116,7 @@ def class_ranking(task: Task, bench: MeasureInputs) -> Measured:
         fitting, scored = ((_rows(scored[0], rows), scored[1][rows]) for rows in (fits, ~fits))
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {"label": scored[1].numpy()}
-    for score in scores_of(scored[0], classes):
+    for score in available_scores(scored[0], classes):
         ranks = classify(scored[0], classes, scored[1], score)
         logs = log_likelihoods(*scored, classes, score, inverse_temperature(*fitting, classes, score))
         outcomes |= {**ranks.outcomes(f"{score}_"), f"{score}_log_likelihood": logs.astype(np.float32)}
@@ -126,10 +126,10 @@ def class_ranking(task: Task, bench: MeasureInputs) -> Measured:
     return numbers, outcomes
 
 
-def named_classes(pairs: Pairs, task: Task, bench: MeasureInputs) -> Mapping[str, Tensor]:
+def class_features(pairs: Pairs, task: Task, bench: MeasureInputs) -> Mapping[str, Tensor]:
     """Return the features of the classes of the task's label, each the mean of its prompts."""
-    templates = data.templates(pairs)
-    return class_vectors(bench.features.texts(prompts(pairs.classes[task.label], templates)), len(templates))
+    templates = data.prompt_templates(pairs)
+    return class_vectors(bench.features.texts(class_prompts(pairs.classes[task.label], templates)), len(templates))
 
 
 def _labelled_images(pairs: Pairs, task: Task, bench: MeasureInputs) -> tuple[Mapping[str, Tensor], Tensor]:
@@ -160,13 +160,13 @@ def retrieval(task: Task, bench: MeasureInputs) -> Measured:
     texts = bench.features.texts([text for texts in captions for text in texts])
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {}
-    for score in scores_of(images, texts):
+    for score in available_scores(images, texts):
         result = retrieve_within(folds_of(task.dataset), images, texts, owner, score)
         outcomes |= {f"{score}_{name}": values for name, values in result.outcomes().items()}
         replicates = _recall_replicates(result)
         for metric, value in result.metrics().items():
             n = len(owner) if metric.startswith("t2i") else len(pairs)
-            numbers.append(Number(metric, score, value, n, interval(replicates[metric])))
+            numbers.append(Number(metric, score, value, n, percentile_interval(replicates[metric])))
         if bench.plan.protocol.main:
             numbers += [replace(one, metric="main") for one in numbers if (one.metric, one.score) == ("mean_r1", score)]
     return numbers, outcomes
@@ -175,11 +175,11 @@ def retrieval(task: Task, bench: MeasureInputs) -> Measured:
 def _puzzles(pairs: EvaluationPairs, bench: MeasureInputs) -> Measured:
     """Measure the mean Jaccard index of the puzzles with 10 to 12 candidates, with 5 or 6, and of all."""
     puzzles = pairs.puzzles
-    images, cues = bench.features.images(pairs), bench.features.texts([prompt(one.cue) for one in puzzles])
+    images, cues = bench.features.images(pairs), bench.features.texts([cue_prompt(one.cue) for one in puzzles])
     sizes = np.array([len(one.candidates) for one in puzzles])
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {"candidates": sizes}
-    for score in scores_of(images, cues):
+    for score in available_scores(images, cues):
         jaccard = outcomes[f"{score}_jaccard"] = solve(images, cues, puzzles, score)
         for metric, among in {**SIZES, "jaccard": range(sizes.max() + 1)}.items():
             some = jaccard[np.isin(sizes, among)]
@@ -214,7 +214,7 @@ def linear_probe(task: Task, bench: MeasureInputs) -> Measured:
     return numbers, {**outcomes, "strength": np.array([probe.strength])}
 
 
-def adamw(task: Task, bench: MeasureInputs) -> Measured:
+def adamw_accuracy(task: Task, bench: MeasureInputs) -> Measured:
     """Measure the accuracy of CyCLIP's linear probe: projected features, no validation."""
     train, validation, classes = _probe_training(task, bench, "projected")
     test = _labelled(bench.plan.load(task.dataset), task, bench, "projected")
@@ -259,9 +259,9 @@ def noise_detection(task: Task, bench: MeasureInputs) -> Measured:
     assert bench.manifest is not None
     pairs = bench.plan.load(task.dataset)
     bench.manifest.check(pairs)
-    confidence = agreement(bench.features, pairs, bench.manifest)["confidence"].double().numpy()
+    confidence = pair_confidences(bench.features, pairs, bench.manifest)["confidence"].double().numpy()
     noisy = noisy_mask(bench.manifest, len(pairs))
-    found = detect(confidence, noisy).items()
+    found = detection_scores(confidence, noisy).items()
     numbers = [Number(name, "", value, len(pairs), around) for name, (value, around) in found]
     if bench.kept is not None:
         kept = np.isin(np.arange(len(pairs)), bench.kept)
@@ -269,7 +269,7 @@ def noise_detection(task: Task, bench: MeasureInputs) -> Measured:
     return numbers, {"confidence": confidence.astype(np.float32), "noisy": noisy}
 
 
-def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
+def pair_confidences(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
     """Return the method's "confidence" [n] and the "cosine" [n], on the CPU, of training pairs as training saw them.
 
     With variances also "csd" [n], which is larger the smaller CSD is (see `offsets`).
@@ -279,8 +279,8 @@ def agreement(features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
     return _in_chunks("agreement", _agreement, features, pairs, noise)
 
 
-def embeddings(features: Features, pairs: Pairs, noise: Noise | None) -> tuple[Tensor, Tensor]:
-    """Return the unit embeddings [n, D] of images and of texts of training pairs, on the CPU, as `agreement` does."""
+def pair_embeddings(features: Features, pairs: Pairs, noise: Noise | None) -> tuple[Tensor, Tensor]:
+    """Return unit embeddings [n, D] of images and texts of training pairs, on the CPU, as `pair_confidences` does."""
     found = _in_chunks("embeddings", _embeddings, features, pairs, noise)
     return found["image"], found["text"]
 
@@ -310,6 +310,6 @@ def _agreement(features: Features, images: Tensors, texts: Tensors) -> Tensors:
         confidence = features.method.confidence(images, texts)
     cosine = (images["embedding"] * texts["embedding"]).sum(1)
     found = {"confidence": confidence, "cosine": cosine}
-    if "csd" in scores_of(images, texts):
+    if "csd" in available_scores(images, texts):
         found["csd"] = cosine + offsets(images, "csd") + offsets(texts, "csd")
     return found

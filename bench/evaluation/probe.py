@@ -23,7 +23,7 @@ from torch import Tensor
 from bench.evaluation.logistic import Labelled, ProbeRows, Problem, Solution, StreamedProblem
 from bench.evaluation.logistic.streamed import chunk_rows, working_bytes
 
-__all__ = ["STRENGTHS", "Labelled", "Probe", "adamw_probe", "sweep_probe", "within"]
+__all__ = ["STRENGTHS", "Labelled", "Probe", "adamw_probe", "fits_in_memory", "sweep_probe"]
 
 STRENGTHS = tuple(float(10.0 ** (step / 8 - 6)) for step in range(97))
 BOUND = 2 << 30  #: bytes that a sweep may take for copies of its features and for logits
@@ -54,7 +54,7 @@ def sweep_probe(train: Labelled, validation: Labelled, classes: int, device: tor
     logits take more than `BOUND` bytes are read in chunks, from where they are.
     """
     device = device or train.table.device
-    streamed, on_gpu = way(len(train) + len(validation), train.table.shape[1], classes, _free(device))
+    streamed, on_gpu = sweep_memory(len(train) + len(validation), train.table.shape[1], classes, _free(device))
     if not on_gpu:
         device = torch.device("cpu")
     if not streamed:
@@ -88,18 +88,20 @@ def _sweep(problem: ProbeRows, validation: Labelled) -> tuple[dict[int, Solution
     return fits, accuracy, peak
 
 
-def way(rows: int, width: int, classes: int, free: int | None) -> tuple[bool, bool]:
+def sweep_memory(rows: int, width: int, classes: int, free: int | None) -> tuple[bool, bool]:
     """Return whether a sweep over features [rows, width] in float32 reads them in chunks, and whether on the GPU.
 
     free: bytes of the GPU, None without one. Rows that are not read in chunks are copied and rotated.
     """
-    streamed = not within(BOUND, rows, width, classes)
+    streamed = not fits_in_memory(BOUND, rows, width, classes)
     if free is None:
         return streamed, False
-    return streamed, working_bytes(width, classes) <= _SHARE * free if streamed else within(free, rows, width, classes)
+    return streamed, working_bytes(width, classes) <= _SHARE * free if streamed else fits_in_memory(
+        free, rows, width, classes
+    )
 
 
-def within(free: int, rows: int, width: int, classes: int) -> bool:
+def fits_in_memory(free: int, rows: int, width: int, classes: int) -> bool:
     """Return whether a sweep that holds features [rows, width] in memory takes at most 0.8 of `free` bytes."""
     # float32 arrays that exist at the same time: features split, joined, centred and rotated; in a line search, logits,
     # their change along the direction, log-softmax, softmax before and here, and one product

@@ -17,7 +17,7 @@ SIZES: Mapping[str, range] = {  # metric -> number of candidates of its puzzles
 }
 
 
-def prompt(cue: str) -> str:
+def cue_prompt(cue: str) -> str:
     """Return the text that is encoded for a cue: "Werewolf" -> "A werewolf"."""
     word = cue.lower()
     return f"{'An' if word[:1] in 'aeiou' else 'A'} {word}"

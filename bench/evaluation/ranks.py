@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bench.arrays import Floats
-from bench.catalogue.families.tied_hits import hits
+from bench.catalogue.families.tied_hits import hit_probability
 
 SCORES = ("cosine", "csd")
 _SUMMED = 1 << 10  #: rows
@@ -40,7 +40,7 @@ class AnswerRanks:
 
     def hits(self, k: int) -> np.ndarray:
         """Return float64 [n]: the probability that a right answer is among the first k (0 or 1 without ties)."""
-        return hits(self.better, self.tied_wrong, self.tied_right, k)
+        return hit_probability(self.better, self.tied_wrong, self.tied_right, k)
 
     def reciprocal(self) -> Floats:
         """Return [n]: one over the place of the best right answer, expected over random orders of tied candidates."""

@@ -12,7 +12,7 @@ import numpy as np
 from bench import data
 from bench.catalogue import families
 from bench.catalogue.architectures import Channels
-from bench.catalogue.evaluation_sets import expected, parse
+from bench.catalogue.evaluation_sets import expected, parse_dataset
 from bench.catalogue.families import FAMILIES, DatasetFacts
 from bench.catalogue.families.random_guess import CAPTIONS
 from bench.catalogue.training_sets import TRAINING_SETS
@@ -20,12 +20,12 @@ from bench.data import Pairs, evaluation
 from bench.data.kept import KeptPairs
 from bench.data.noise import ManifestSummary, Noise
 from bench.data.photo import CROP, Resize
-from bench.data.source import DataSource, facts_of, source
+from bench.data.source import DataSource, data_source, dataset_facts
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.suite.tasks import PROTOCOL, SuiteTasks, Task
 
-__all__ = ["PROTOCOL", "EvaluationPlan", "Task", "facts_of"]
+__all__ = ["PROTOCOL", "EvaluationPlan", "Task", "dataset_facts"]
 
 
 def folds_of(dataset: str) -> int:
@@ -46,7 +46,7 @@ class EvaluationPlan(SuiteTasks):
     @property
     def source(self) -> DataSource:
         """Where its data comes from."""
-        return source(self.data)
+        return data_source(self.data)
 
     @property
     def seen(self) -> int:
@@ -91,8 +91,8 @@ class EvaluationPlan(SuiteTasks):
         """Data set, task and metric of `headline`. UserError if there is none."""
         if (first := self.headline()) is None:
             raise UserError(f"evaluate.tasks: {', '.join(self.asked.tasks)}: measures nothing that compares methods")
-        family, known = FAMILIES[first.family], first.dataset == self.training or first.dataset in data.names()
-        main = family.main if known else family.main_of_kind.get(parse(first.dataset)[0].kind, family.main)
+        family, known = FAMILIES[first.family], first.dataset == self.training or first.dataset in data.dataset_names()
+        main = family.main if known else family.main_of_kind.get(parse_dataset(first.dataset)[0].kind, family.main)
         return {"dataset": first.dataset, "task": first.name, "metric": main}
 
     def keys(self, curve: Iterable[float], manifest: ManifestSummary | None) -> tuple[str, ...]:
@@ -125,25 +125,25 @@ class EvaluationPlan(SuiteTasks):
 
     def channels(self, dataset: str) -> Channels | None:
         """Channel statistics that the pixels of a data set are normalised with; None = those of the towers."""
-        if dataset == self.training or self.data.on_features or dataset in data.names():
+        if dataset == self.training or self.data.on_features or dataset in data.dataset_names():
             return None
-        entry, _ = evaluation.parse(dataset)
+        entry, _ = evaluation.parse_dataset(dataset)
         return self.protocol.channels(entry.name, entry.classes > 0)
 
     def _resize(self, dataset: str) -> Resize:
         if self.of_package(dataset) or self.data.on_features:
             return self.resize
-        entry, _ = evaluation.parse(dataset)
+        entry, _ = evaluation.parse_dataset(dataset)
         asked = None if entry.classes else self.protocol.retrieval_resize
         return replace(self.resize, mode=asked) if asked else self.resize
 
     def metric(self, dataset: str) -> str:
         """The main metric of a data set: the catalogue's, or top-1 accuracy."""
-        return "top1" if dataset in data.names() else evaluation.parse(dataset)[0].metric
+        return "top1" if dataset in data.dataset_names() else evaluation.parse_dataset(dataset)[0].metric
 
     def captions(self, pairs: Pairs) -> list[tuple[str, ...]]:
         """The texts of each row that retrieval looks for; of embedded data exactly `CAPTIONS`."""
-        if pairs.name in data.names():
+        if pairs.name in data.dataset_names():
             return data.evaluation_captions(pairs, CAPTIONS)
         return [pairs.captions(row)[: self.protocol.captions] for row in range(len(pairs))]
 
@@ -193,4 +193,4 @@ class EvaluationPlan(SuiteTasks):
             return self.source.facts(dataset, self.drawn)
         if self.source.missing():
             return DatasetFacts("the training pairs", self.data.rows or 0)
-        return facts_of(self.source.pairs())
+        return dataset_facts(self.source.pairs())

@@ -23,7 +23,7 @@ class Workload:
         return Workload(self.images + other.images, self.texts + other.texts)
 
 
-def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
+def evaluation_workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
     """What the tasks after a share `at` of the budget encode. `noisy_rows`: training pairs that are searched for noise.
 
     Counts are those of the catalogue, or of the data where it is there; an image has 5 captions, a puzzle one cue. A
@@ -53,17 +53,17 @@ def workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
 
 def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:
     """A key that is equal for equal texts of two tasks, and their number."""
-    packed = task.dataset in data.names()
+    packed = task.dataset in data.dataset_names()
     if FAMILIES[task.family].texts == "captions":
-        puzzles = not packed and evaluation.parse(task.dataset)[0].kind == "association"
+        puzzles = not packed and evaluation.parse_dataset(task.dataset)[0].kind == "association"
         each = 1 if puzzles else min(CAPTIONS, plan.protocol.captions or CAPTIONS)
         return ("captions", task.dataset), plan.facts(task.dataset).images * each
     stored = plan.data.on_features and plan.lacking(task.dataset, "") is None
     if stored or packed:
-        pairs = plan.load(task.dataset) if stored else data.load(task.dataset, plan.drawn)
-        names, prompts = pairs.classes[task.label], data.templates(pairs)
+        pairs = plan.load(task.dataset) if stored else data.load_dataset(task.dataset, plan.drawn)
+        names, prompts = pairs.classes[task.label], data.prompt_templates(pairs)
         return (names, prompts), len(names) * len(prompts)
-    entry, _ = evaluation.parse(task.dataset)
-    prompts = words.templates(entry)
+    entry, _ = evaluation.parse_dataset(task.dataset)
+    prompts = words.published_templates(entry)
     names = words.class_names(entry) or (task.dataset,)
-    return (names, prompts), evaluation.counts(task.dataset)[1] * len(prompts)
+    return (names, prompts), evaluation.evaluation_set_counts(task.dataset)[1] * len(prompts)

@@ -17,13 +17,13 @@ SHARPEST = 1e6  #: the largest inverse temperature that is tried; cosines that d
 _HALVINGS = 60  #: of the interval of the logarithm; 1e-16 of it is left
 
 
-def prompts(names: Sequence[str], templates: Sequence[str]) -> list[str]:
+def class_prompts(names: Sequence[str], templates: Sequence[str]) -> list[str]:
     """Return the texts [C * K] of C names in K templates, those of a class together. "{}" stands for the class name."""
     return [template.replace("{}", name) for name in names for template in templates]
 
 
 def class_vectors(texts: Mapping[str, Tensor], templates: int) -> dict[str, Tensor]:
-    """Average the features [C * K, D] of `prompts` to one vector for each class, [C, D].
+    """Average the features [C * K, D] of `class_prompts` to one vector for each class, [C, D].
 
     The mean of unit vectors, made unit again (Radford et al. 2021, 3.1.4); the variance is the mean of the prompts'
     variances, not divided by K again (ProLIP's code).

@@ -10,12 +10,12 @@ from typing import Any
 
 from bench.console.progress import Progress
 from bench.errors import FULL, errno_of, system_fault
-from bench.launch.execute import execute
-from bench.launch.ranks import ALONE, Ranks, described, message_of
-from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, ready
+from bench.launch.execute import execute_run
+from bench.launch.ranks import ALONE, Ranks, error_status, message_of
+from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, split_complete
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, ClaimLost, RunStore, RunWriter, Store
-from bench.store.verify import repair
+from bench.store.verify import repair_run
 from bench.training.checkpoint import CHECKPOINT
 from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted
@@ -37,7 +37,7 @@ class LaunchOptions:
 SEQUENTIAL = LaunchOptions()  #: one run after the other, each in the calling process
 
 
-def work(
+def work_on_run(
     one: Planned,
     store: Store,
     progress: Progress,
@@ -55,10 +55,10 @@ def work(
     def action(claim: Claim | None) -> None:
         with ranks.together(out):
             if claim:
-                mended.extend(repair(claim))
+                mended.extend(repair_run(claim))
                 for line in mended:  # before a training of days, and again at its end
                     progress.stage(line)
-            execute(one, store, RunWriter(claim) if claim else None, progress, should_stop, track, reader)
+            execute_run(one, store, RunWriter(claim) if claim else None, progress, should_stop, track, reader)
 
     if ranks.rank:
         refusal: tuple[RunOutcome, str] | None = ranks.first()
@@ -100,7 +100,7 @@ def _guarded(one: Planned, claim: Claim | None, action: Callable[[Claim | None],
         if claim and state == "full":
             _note(claim, "interrupted", steps=one.resolved.steps)
         elif claim:
-            _note(claim, "failed", error=described(error))
+            _note(claim, "failed", error=error_status(error))
         return state, message
     return "done", ""
 
@@ -120,13 +120,13 @@ def _note(claim: Claim, state: str, **details: Any) -> None:
             out.set_status(state, **{**out.progress(), **details})
 
 
-def reached(run: RunStore) -> tuple[int, int]:
+def run_progress(run: RunStore) -> tuple[int, int]:
     """Return how far a run is: when its checkpoint was written, in ns, and the number of its evaluations."""
     checkpoint = run.path(CHECKPOINT)
     return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0, len(run.evaluations())
 
 
-def fail(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[RunOutcome, str]:
+def mark_failed(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[RunOutcome, str]:
     """Set the status of a run that no process of this call works on to `failed`; return its state and a message.
 
     The status is written under the run's claim. If another process works on the run, it is `busy`. A finished run
@@ -150,11 +150,11 @@ def cannot_start(
 ) -> bool:
     """Return whether the reference run that `one` starts from is busy or failed.
 
-    If so, `one` is added to the summary: as busy, or after a call of `fail` as failed. With `queued` (see
+    If so, `one` is added to the summary: as busy, or after a call of `mark_failed` as failed. With `queued` (see
     `LaunchOptions`) a run that another worker completed is added as skipped, and one that failed since as failed.
     """
     state: RunOutcome
-    if queued is not None and ready([one], store)[1]:
+    if queued is not None and split_complete([one], store)[1]:
         summary.skipped.append(one.id)
         return True
     out = store.run(one.id)
@@ -165,7 +165,7 @@ def cannot_start(
         state, message = "busy", "the run it starts from is busy"
     elif one.reference in summary.failed:
         message = f"the run it starts from, {one.reference[:16]}, failed"
-        state, message = fail(one, store, message, {"type": "Reference", "message": message})
+        state, message = mark_failed(one, store, message, {"type": "Reference", "message": message})
     else:
         return False
     summary.add(state, one.id, message)

@@ -8,9 +8,9 @@ from pathlib import Path
 from bench.adapters import registry
 from bench.catalogue import gpus as cards
 from bench.console import progress
-from bench.console.text import columns
+from bench.console.text import align_columns
 from bench.errors import UserError
-from bench.launch.launchers import find
+from bench.launch.launchers import find_launcher
 from bench.planning import requirements, tune
 from bench.planning.estimate import on_gpu, on_this_machine
 from bench.planning.outcomes import is_complete
@@ -18,9 +18,9 @@ from bench.planning.planned import Planned
 from bench.planning.planner import Planner
 from bench.store import Store
 from bench.store.run import SHORT
-from bench.store.verify import problems
+from bench.store.verify import run_problems
 from bench.suite.suite import Suite, load_suite
-from bench.suite.unfit import left_out
+from bench.suite.unfit import omitted_towers
 
 GPU = "A100"  #: the card of the estimate if the suite cannot be timed here and no card is named
 
@@ -51,19 +51,19 @@ def dry_run(
     for file in plugins:
         registry.add_plugin(file)
     asked = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)
-    devices = find(launcher).gpus(asked, gpus)
-    with progress.on() as shown:
+    devices = find_launcher(launcher).gpus(asked, gpus)
+    with progress.progress_on() as shown:
         shown.preparing("looking for data", asked.data.name)
-        lacking = requirements.missing(asked)
+        lacking = requirements.missing_inputs(asked)
         here = requirements.ids_are_known(asked)
         planner = Planner(Store(Path(results)), here, dry=True, shown=shown)
-        trials = tune.follow(asked, planner) if here else tune.Followed()
-        planned = [*trials.todo.values(), *planner.plan(tune.tuned(asked, trials.choices).runs())]
+        trials = tune.follow_trials(asked, planner) if here else tune.Followed()
+        planned = [*trials.todo.values(), *planner.plan(tune.tuned_suite(asked, trials.choices).runs())]
         rows = [("run", "stored", "steps", "")]
         for one in planned:
             rows.append((one.id[:SHORT], _stored(one, planner.store), f"{one.resolved.steps:,}", one.run.title))
-        unfit = [reason for entry in asked.methods for reason in left_out(asked, entry).values()]
-        lines = [*columns(rows), *(f"not applicable: {reason}" for reason in dict.fromkeys(unfit))]
+        unfit = [reason for entry in asked.methods for reason in omitted_towers(asked, entry).values()]
+        lines = [*align_columns(rows), *(f"not applicable: {reason}" for reason in dict.fromkeys(unfit))]
         lines += [f"cannot be made: {label}: {why}" for label, why in planner.refused.items()]
         if trials.todo:
             later = ", trials at their next budget alone" if asked.tune and len(asked.tune.rungs) > 1 else ""
@@ -73,7 +73,7 @@ def dry_run(
         todo = [one for one in planned if one.expected or not is_complete(one, planner.store)]
         if todo:
             shown.preparing("estimating", f"{len(todo)} runs")
-            card = cards.find(gpu or GPU) if gpu or devices or not here else None
+            card = cards.find_gpu(gpu or GPU) if gpu or devices or not here else None
             share = cards.UTILISATION if utilisation is None else utilisation
             cost = on_gpu(todo, card, share, devices or 1) if card else on_this_machine(todo, planner.store)
             lines += cost.lines
@@ -86,5 +86,5 @@ def _stored(one: Planned, store: Store) -> str:
         return "no data"
     if is_complete(one, store):
         return "complete"
-    state = "damaged" if problems(store.run(one.id)) else str(store.run(one.id).status()["state"])
+    state = "damaged" if run_problems(store.run(one.id)) else str(store.run(one.id).status()["state"])
     return "trained" if state == "done" else state

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.console.progress import Progress
-from bench.distributed import current
+from bench.distributed import current_group
 from bench.errors import UserError
-from bench.evaluation import evaluate
+from bench.evaluation import evaluate_features
 from bench.evaluation.diagnostics import diagnose
 from bench.evaluation.features import Features
 from bench.hashing import file_hash
-from bench.launch.trackers import tracked
+from bench.launch.trackers import tracked_writer
 from bench.machine.environment import environment, reset_peak_memory
 from bench.models import scored_pairs
 from bench.models.scored_pairs import Scoring
 from bench.planning.planned import Planned
 from bench.store import ClaimLost, Damaged, Record, RunStore, RunWriter, Store
 from bench.store.format import FORMAT
-from bench.store.verify import refuse_changed
+from bench.store.verify import refuse_changed_in_run
 from bench.store.writer import FEATURES
 from bench.suite.run import TRAINING_VERSION
 from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
@@ -34,7 +34,7 @@ from bench.training.ledger import Ledger
 from bench.training.loop import Interrupted, TrainingJob, train
 
 
-def execute(
+def execute_run(
     planned: Planned,
     store: Store,
     writer: RunWriter | None,
@@ -55,17 +55,17 @@ def execute(
     if inputs.summary().hashes != planned.inputs.hashes:  # a job may start hours after its plan
         message = "the training data changed since this was planned; start again: the run then gets an id of its own"
         raise UserError(f"{planned.run.data.name}: {message}")
-    with tracked(writer, track, planned.run.title, steps) if writer else nullcontext(None) as own:
+    with tracked_writer(writer, track, planned.run.title, steps) if writer else nullcontext(None) as own:
         out = own or store.run(planned.id)
-        todo = current().agree(_prepare(planned, inputs, own, progress) if own else _Todo())
+        todo = current_group().agree(_prepare(planned, inputs, own, progress) if own else _Todo())
         if todo.points or todo.train:  # else only a small file was damaged
             reference = store.run(planned.reference) if planned.reference else None
             scoring = Scoring(planned.run, planned.scorer, reference)
             if todo.train:
-                inputs = scored_pairs.chosen(scoring, inputs, out)
+                inputs = scored_pairs.choose_rows(scoring, inputs, out)
                 progress.stage("train")
             if reference is not None:
-                refuse_changed(reference, weights_name(1.0))
+                refuse_changed_in_run(reference, weights_name(1.0))
             device, place = available_device(), out.again() if todo.again else out
             reset_peak_memory(device)
             job = make_job(planned.run, inputs, planned.resolved, place, reference, device)
@@ -127,7 +127,7 @@ def _close(
         return
     out.write_json("environment.json", environment(job.device, job.group.world))
     budget, paid = planned.run.budget, reference.ledger() if reference else None
-    spent = scored_pairs.cost(scoring, planned.resolved.scoring_flops, inputs, out)
+    spent = scored_pairs.scoring_cost(scoring, planned.resolved.scoring_flops, inputs, out)
     out.write_json("ledger.json", ledger.statement(budget.kind, budget.value, planned.resolved, paid, spent))
 
 
@@ -186,7 +186,7 @@ def _evaluate(
         )
         if at == 1.0:  # first, because the tasks use the features it leaves behind, and then discard them
             diagnose(features, plan, out, manifest)
-        evaluate(
+        evaluate_features(
             features,
             plan,
             at=at,

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from bench.distributed import current, join, leave
+from bench.distributed import current_group, join_group, leave_group
 from bench.store import Busy, RunStore
 from bench.training.checkpoint import checkpoint_step
 from bench.training.loop import Interrupted, NotFinite
@@ -33,7 +33,7 @@ LOOK = 0.05  #: seconds between looks at a key that is not there yet
 
 
 class RankFailed(Exception):
-    """Another rank failed first; `described` is its error as a status holds it."""
+    """Another rank failed first; `error_status` is its error as a status holds it."""
 
     def __init__(self, rank: int, message: str, error: dict[str, Any]) -> None:
         super().__init__(f"rank {rank}: {message}")
@@ -54,7 +54,7 @@ def message_of(error: Exception) -> str:
     return str(error) if isinstance(error, RankFailed) else f"{type(error).__name__}: {error}"
 
 
-def described(error: Exception) -> dict[str, Any]:
+def error_status(error: Exception) -> dict[str, Any]:
     """Return an error as status.json holds it; a loss that became NaN or infinite adds its step and term."""
     if isinstance(error, RankFailed):
         return error.described
@@ -74,7 +74,7 @@ class _End(NamedTuple):
     order: int  #: from 1, in which ranks ended; the first failure is the reason for the others
     rank: int
     message: str
-    error: dict[str, Any]  #: as `described` gives it
+    error: dict[str, Any]  #: as `error_status` gives it
 
 
 class Ranks:
@@ -126,16 +126,16 @@ class Ranks:
             self._collect(f"{number}/here", b"", ANSWER)
             if self.lost:
                 raise RankLost(self.lost, checkpoint_step(run) or 0)
-            join(self.rank, self.world, PrefixStore(f"group{number}", self._store), near=self.near)
+            join_group(self.rank, self.world, PrefixStore(f"group{number}", self._store), near=self.near)
             yield
-            current().rows(0)  # none leaves while another one still works
+            current_group().rows(0)  # none leaves while another one still works
         except Exception as error:
             reason = self._reason(number, error, run)
             if reason is error:
                 raise
             raise reason from error
         finally:
-            leave()
+            leave_group()
 
     def leave(self, code: int = 0) -> None:
         """End the command on all ranks with the first one's exit code, once those that are not lost have heard it."""
@@ -152,9 +152,9 @@ class Ranks:
             assert self._store is not None
             try:
                 order = self._store.add(f"{number}/order", 1)
-                own = _End(order, self.rank, message_of(error), described(error))
+                own = _End(order, self.rank, message_of(error), error_status(error))
                 traceback.clear_frames(error.__traceback__)  # what they hold of the group keeps its connections open
-                leave()
+                leave_group()
                 told = self._collect(f"{number}/end", json.dumps(own).encode(), FAREWELL)
                 ends = [_End(*json.loads(end)) for end in told]
             except dist.DistError:  # what holds the keys is gone, with its machine or its process

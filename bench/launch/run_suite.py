@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from bench.adapters import registry
 from bench.console import progress
 from bench.errors import UserError
-from bench.launch.launchers import LaunchRequest, find
-from bench.launch.torchrun import place
-from bench.launch.trackers import refuse_missing
+from bench.launch.launchers import LaunchRequest, find_launcher
+from bench.launch.torchrun import launcher_place
+from bench.launch.trackers import refuse_missing_tracker
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import RunOutcomes
 from bench.planning.planner import Planner
@@ -55,12 +55,12 @@ def run_suite(
     for file in plugins:
         registry.add_plugin(file)
     loaded = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)
-    make = find(launcher)
-    if launcher != "local" and (here := place()) is not None:
+    make = find_launcher(launcher)
+    if launcher != "local" and (here := launcher_place()) is not None:
         raise UserError(f"--launcher {launcher}: goes without torchrun, which started {here.world} ranks (WORLD_SIZE)")
     if track is not None:
-        refuse_missing(track)
-    requirements.refuse(loaded)
+        refuse_missing_tracker(track)
+    requirements.refuse_missing_inputs(loaded)
     store = Store(Path(results))
     # The launcher looks at the machine before planning times any steps.
     launch = make.prepare(loaded, store, LaunchRequest(jobs, gpus, processes, track))
@@ -78,12 +78,12 @@ class SuiteRuns:
 
     def make(self) -> RunOutcomes:
         """Have `launch` make the runs that are left, none if trials are not finished. A second call plans nothing."""
-        with progress.on() as shown:
+        with progress.progress_on() as shown:
             if self._planned is None:
                 self.planner.shown = shown
                 work = lambda planned: self.launch(planned, shown)  # noqa: E731
-                choices, trials = tune.search(self.suite, self.planner, work)
+                choices, trials = tune.search_settings(self.suite, self.planner, work)
                 if trials.busy or trials.interrupted or trials.failed or trials.queued:
                     return trials
-                self._planned = plan_file.write(tune.tuned(self.suite, choices), choices, self.planner)
+                self._planned = plan_file.write_plan(tune.tuned_suite(self.suite, choices), choices, self.planner)
             return self.launch(self._planned, shown)

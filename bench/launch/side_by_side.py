@@ -24,9 +24,9 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.launch.claimed import LaunchOptions, cannot_start, fail, work
+from bench.launch.claimed import LaunchOptions, cannot_start, mark_failed, work_on_run
 from bench.launch.ranks import ALONE, Ranks
-from bench.machine.processes import STOPPING, start
+from bench.machine.processes import STOPPING, start_process
 from bench.planning.outcomes import RunOutcome, RunOutcomes
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -123,8 +123,8 @@ class _Team:
             ours, theirs = Pipe()
             place = _Place(rank, world, self.number * world + rank, Path(folder.name) / "meeting")
             with theirs:
-                arguments = (theirs, place, self.store.root, registry.plugins(), self.options)
-                self._processes.append(start(serve, arguments, MODULES))
+                arguments = (theirs, place, self.store.root, registry.known_plugins(), self.options)
+                self._processes.append(start_process(serve_runs, arguments, MODULES))
             self.connections.append(ours)
 
     def send(self, one: Planned | None) -> None:
@@ -141,7 +141,7 @@ class _Team:
             kind, *content = connection.recv()
         except (EOFError, OSError):
             message = self._ended()
-            self._end(summary, *fail(self.one, self.store, message, {"type": "Process", "message": message}))
+            self._end(summary, *mark_failed(self.one, self.store, message, {"type": "Process", "message": message}))
             return
         if kind == "end":
             self._end(summary, *content)
@@ -235,7 +235,7 @@ class _Starter(Progress):
             self.send("step", step, steps, loss, samples_per_second)
 
 
-def serve(connection: Connection, place: _Place, root: Path, plugins: list[str], options: LaunchOptions) -> None:
+def serve_runs(connection: Connection, place: _Place, root: Path, plugins: list[str], options: LaunchOptions) -> None:
     """Make the runs that arrive through `connection` until its other end closes; the first rank reports.
 
     If the starter dies during a run, the run stops at a checkpoint.
@@ -265,6 +265,6 @@ def serve(connection: Connection, place: _Place, root: Path, plugins: list[str],
                 one = connection.recv()
                 if one is None:  # a request to stop that came after the end of its run
                     continue
-                end = work(one, store, progress, starter.should_stop, options.track, reader, ranks)
+                end = work_on_run(one, store, progress, starter.should_stop, options.track, reader, ranks)
                 if not place.rank:
                     starter.send("end", *end)

@@ -22,9 +22,9 @@ from types import FrameType
 
 from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.launch.claimed import LaunchOptions, reached
+from bench.launch.claimed import LaunchOptions, run_progress
 from bench.launch.launchers.local import ranks_of_a_run, run_all
-from bench.launch.torchrun import meet, on_all_ranks, place
+from bench.launch.torchrun import launcher_place, meet_ranks, on_all_ranks
 from bench.planning.outcomes import RunOutcomes
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -75,12 +75,12 @@ class SlurmJob:
             number = int(os.environ["SLURM_JOB_ID"])
             os.environ["MASTER_PORT"] = str(PORTS[number % len(PORTS)])  # its own, whatever the submitter's says
             TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True)
-        here, before = place(), self._reached()
+        here, before = launcher_place(), self._reached()
         if here is None:
             alone = ranks_of_a_run(self.gpus, None, 1) if self.gpus else self.options.ranks
             self._make(course, replace(self.options, ranks=alone))
         else:
-            ranks = meet(here)
+            ranks = meet_ranks(here)
             on_all_ranks(ranks, self.root, lambda: self._make(course, replace(self.options, ranks=here.world)))
             course.lost = bool(ranks.lost)
             if here.rank:
@@ -119,7 +119,7 @@ class SlurmJob:
 
     def _reached(self) -> list[tuple[int, int]]:
         store = Store(self.root)
-        return [reached(store.run(one.id)) for one in self.runs]
+        return [run_progress(store.run(one.id)) for one in self.runs]
 
     def _requeue(self, before: list[tuple[int, int]]) -> bool:
         """Have SLURM queue a job again that lost a rank; return whether it did.

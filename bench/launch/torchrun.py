@@ -18,9 +18,9 @@ from torch.distributed.rendezvous import rendezvous
 from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import UNFINISHED, UserError, one_line
-from bench.launch.claimed import work
+from bench.launch.claimed import work_on_run
 from bench.launch.ranks import ALONE, Ranks
-from bench.machine.device_lock import device
+from bench.machine.device_lock import hold_device
 from bench.machine.processes import stop_requests
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -51,7 +51,7 @@ class RankPlace:
             return self.address == "localhost"
 
 
-def place() -> RankPlace | None:
+def launcher_place() -> RankPlace | None:
     """Read RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT; None if no launcher started several ranks.
 
     Raises UserError if WORLD_SIZE is above 1 and another one is missing or not a number that fits.
@@ -83,7 +83,7 @@ def _number(name: str, least: int, most: int) -> int:
     return int(text)
 
 
-def ranks() -> Ranks:
+def current_ranks() -> Ranks:
     """Return the ranks that run this command, inside of `on_all_ranks`; else this process alone."""
     return _ranks.get()
 
@@ -111,11 +111,11 @@ def on_all_ranks(met: Ranks, root: Path, lead: Callable[[], int]) -> int:
 def _follow(met: Ranks, root: Path) -> int:
     """Make the runs that the first rank begins; return the exit code that it ends with."""
     store, reader = Store(root), InputsReader()
-    with open(os.devnull, "w") as unread, stop_requests() as requested, device(alone=False):
+    with open(os.devnull, "w") as unread, stop_requests() as requested, hold_device(alone=False):
         try:
             while isinstance(given := met.first(stopped=requested), Planned):
                 stop = lambda: bool(requested) or met.orphaned()  # noqa: E731
-                work(given, store, Progress(unread), stop, reader=reader, ranks=met)
+                work_on_run(given, store, Progress(unread), stop, reader=reader, ranks=met)
                 if 0 in met.lost:
                     raise dist.DistError
             met.leave()
@@ -129,7 +129,7 @@ def _follow(met: Ranks, root: Path) -> int:
             return UNFINISHED
 
 
-def meet(here: RankPlace) -> Ranks:
+def meet_ranks(here: RankPlace) -> Ranks:
     """Wait for the other ranks. The first one holds the keys by which they meet, or torchrun's agent does.
 
     Raises UserError if they do not come, or if this machine has no GPU for this rank.

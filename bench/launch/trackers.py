@@ -93,7 +93,7 @@ TRACKERS: Registry[Tracker] = Registry(
 )
 
 
-def refuse_missing(name: str) -> None:
+def refuse_missing_tracker(name: str) -> None:
     """Raise UserError for a tracker that is unknown or not installed, or if nobody is logged in to it."""
     if name not in TRACKERS:
         names = TRACKERS.names()
@@ -168,7 +168,7 @@ def _numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, f
 
 
 @contextmanager
-def tracked(run: RunWriter, name: str | None, title: str, steps: int) -> Iterator[RunWriter]:
+def tracked_writer(run: RunWriter, name: str | None, title: str, steps: int) -> Iterator[RunWriter]:
     """Yield the run's writer, which sends to the tracker `name` until the context ends; None means no tracker.
 
     Files of a tracker lie in the results' folder of its name.

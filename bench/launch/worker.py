@@ -1,7 +1,7 @@
 """Workers: processes on any machines that share a folder of results, and make the runs that are queued there.
 
-`queue` stores a suite in the folder. A worker does for every queued suite what `bench run` does on one machine; claims
-keep two of them from one run. It leaves out the runs that others hold, and looks again when one of these is released.
+`queue_suite` stores a suite in the folder. A worker does for every queued suite what `bench run` does on one machine;
+claims keep two of them from one run. It skips the runs that others hold, and looks again when one of them is released.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from bench.console.text import echo
 from bench.errors import UserError, nearest
 from bench.launch.launchers import LaunchRequest, local
 from bench.launch.run_suite import SuiteRuns
-from bench.launch.trackers import refuse_missing
+from bench.launch.trackers import refuse_missing_tracker
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import RunOutcomes
 from bench.planning.planner import Planner
 from bench.store import Store
-from bench.store.claim import holder
+from bench.store.claim import live_holder
 from bench.store.run import SHORT
 from bench.suite.suite import Suite, parse_suite
 from bench.yaml_source import YamlSource
@@ -30,23 +30,23 @@ from bench.yaml_source import YamlSource
 PAUSE = 2.0  #: seconds between looks at the claims of others
 
 
-def queue(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> int:
+def queue_suite(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> int:
     """Plan a suite and offer its runs to workers, trials of `tune` first; train nothing. Return the number of runs.
 
     only, seeds: the labels and seeds to run; empty means all. A suite that is queued already is queued anew: its runs
     that failed are tried again. Raises UserError for bad settings and for what `bench run` would miss on this machine.
     """
     suite = suite.narrowed(only, seeds)
-    requirements.refuse(suite)
-    with progress.on() as shown:
+    requirements.refuse_missing_inputs(suite)
+    with progress.progress_on() as shown:
         planner = Planner(Store(results), shown=shown)
-        choices = tune.follow(suite.narrowed(), planner).choices
-        planned = plan_file.write(tune.tuned(suite, choices), choices, planner)
-    planner.store.queue(suite.name, {"suite": as_written(suite), "only": list(only), "seeds": list(seeds)})
+        choices = tune.follow_trials(suite.narrowed(), planner).choices
+        planned = plan_file.write_plan(tune.tuned_suite(suite, choices), choices, planner)
+    planner.store.queue(suite.name, {"suite": suite_as_written(suite), "only": list(only), "seeds": list(seeds)})
     return len(planned)
 
 
-def as_written(suite: Suite) -> dict[str, Any]:
+def suite_as_written(suite: Suite) -> dict[str, Any]:
     """Return settings that `parse_suite` reads as this suite; kinds of noise and budgets are lists, as in a file."""
     settings = suite.model_dump(mode="json", exclude_unset=True)
     for section, name in ((settings, "noise"), (settings, "budget"), (settings.get("tune") or {}, "budget")):
@@ -55,7 +55,7 @@ def as_written(suite: Suite) -> dict[str, Any]:
     return settings
 
 
-def work_off(results: Path, names: Sequence[str], request: LaunchRequest) -> RunOutcomes:
+def work_on_queue(results: Path, names: Sequence[str], request: LaunchRequest) -> RunOutcomes:
     """Make the runs of the suites `names`, with none of all that are queued, until no run is left to make.
 
     results: a folder that all workers share. Runs that others hold are waited for, and taken over if their holder
@@ -63,7 +63,7 @@ def work_off(results: Path, names: Sequence[str], request: LaunchRequest) -> Run
     request, with the rest as `interrupted`. Raises UserError if nothing is queued, and for what this machine lacks.
     """
     if request.track is not None:
-        refuse_missing(request.track)
+        refuse_missing_tracker(request.track)
     store = Store(results)
     if not (offered := store.queues()):
         raise UserError(f"{results}: no suite is queued here; `bench run SUITE --plan-only` queues one")
@@ -97,16 +97,16 @@ def _runs(name: str, content: Mapping[str, Any], store: Store, request: LaunchRe
     suite = parse_suite(source).narrowed(content["only"], content["seeds"])
     if suite.name != name:
         raise UserError(f"{source.name}: holds the suite {suite.name}, not {name}; queue {name} again")
-    requirements.refuse(suite)
+    requirements.refuse_missing_inputs(suite)
     return SuiteRuns(suite, Planner(store), local.prepare(suite, store, request))
 
 
 def _wait(store: Store, busy: Sequence[str]) -> None:
     """Wait until a run that was busy has no live holder any more. A run that waits for another one has none itself."""
-    held = {identity: there for identity in busy if (there := holder(store.run(identity).folder)) is not None}
+    held = {identity: there for identity in busy if (there := live_holder(store.run(identity).folder)) is not None}
     for identity, there in held.items():
         who = f"process {there['pid']} on {there['host']}"
         echo(f"waiting for run {identity[:SHORT]}, which {who} holds", err=True)
     time.sleep(PAUSE)
-    while held and all(holder(store.run(identity).folder) is not None for identity in held):
+    while held and all(live_holder(store.run(identity).folder) is not None for identity in held):
         time.sleep(PAUSE)

@@ -14,8 +14,8 @@ from bench.arrays import Ints
 from bench.data.noise import Noise
 from bench.data.order import steps_per_epoch
 from bench.data.pairs import Pairs
-from bench.loading.rows import PreparedRows, RowMaker, RowRequest, joined
-from bench.loading.workers import Prefetcher, room
+from bench.loading.rows import PreparedRows, RowMaker, RowRequest, join_parts
+from bench.loading.workers import Prefetcher, buffer_sizes
 from bench.towers.build import OpenClipTowers, normalise
 from methods.base import spans
 from methods.protocol import Clock, Rows
@@ -98,7 +98,7 @@ class Loader:
         self._ready = None  # until the whole step is taken
         for asked in self._asked(clock.step, share, size):
             chunks = (next(self._chunks) for _ in spans(len(asked), self._size))
-            made = joined(chunks, len(asked), pinned=self.device.type == "cuda")
+            made = join_parts(chunks, len(asked), pinned=self.device.type == "cuda")
             held = HostRows(
                 pixels=made.pixels,
                 tokens=made.tokens.to(self.device, non_blocking=True),
@@ -137,7 +137,7 @@ class Loader:
         self.close()
         make = RowMaker(self.pairs, self.noise, self.towers.tokenizer, self.seed, self.recipe, views)
         rows, a_row = share.stop - share.start, make(next(self._asked(step, share, 1)))
-        self._size, waiting = room(a_row.nbytes, rows, self.workers, self.batch // rows)
+        self._size, waiting = buffer_sizes(a_row.nbytes, rows, self.workers, self.batch // rows)
         micro_batches = (asked for later in count(step) for asked in self._asked(later, share, size))
         chunks = (chunk for asked in micro_batches for chunk in asked.parts(self._size))
         if self.workers:

@@ -85,7 +85,7 @@ class RowMaker:
         return PreparedRows(pixels, captions, self.tokenizer(captions))
 
 
-def joined(parts: Iterable[PreparedRows], rows: int, pinned: bool) -> PreparedRows:
+def join_parts(parts: Iterable[PreparedRows], rows: int, pinned: bool) -> PreparedRows:
     """Put parts of consecutive rows together, `rows` in all; each is copied at once, as it occupies shared memory."""
     whole, captions = list[Tensor](), list[str]()
     for part in parts:

@@ -91,7 +91,7 @@ class Prefetcher(Iterator[T]):
         self._made = None  # torch ends them with the iterator
 
 
-def processes(asked: int | None, ranks: int) -> int:
+def worker_count(asked: int | None, ranks: int) -> int:
     """Number of worker processes of a rank: `asked`, or by default its share of the cores minus one, from 1 to 16."""
     if asked is not None:
         return asked
@@ -103,7 +103,7 @@ def _beside(ranks: int) -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", ranks))
 
 
-def room(size: int, rows: int, workers: int, ranks: int) -> tuple[int, int]:
+def buffer_sizes(size: int, rows: int, workers: int, ranks: int) -> tuple[int, int]:
     """Return the rows of a chunk and the rows to buffer, for rows of `size` bytes each.
 
     At most `rows` rows are buffered, and fewer if the shared memory of this machine is too small for them. A chunk has

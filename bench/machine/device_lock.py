@@ -36,7 +36,7 @@ def lock_file() -> Path:
 
 
 @contextmanager
-def device(alone: bool) -> Iterator[None]:
+def hold_device(alone: bool) -> Iterator[None]:
     """Hold this machine's device, `alone` or together with others. Raises InUse if another process conflicts.
 
     The operating system releases the lock when the process ends, however it ends. Raises UserError if the folder of the

@@ -15,7 +15,7 @@ from typing import Any
 STOPPING = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR2}
 
 
-def start(target: Callable[..., object], arguments: Sequence[Any], modules: Sequence[str]) -> BaseProcess:
+def start_process(target: Callable[..., object], arguments: Sequence[Any], modules: Sequence[str]) -> BaseProcess:
     """Start a process that calls `target(*arguments)`, a function at the top of a module.
 
     The first call starts the process that all later ones are forked from, which imports `modules`. The signals of

@@ -18,10 +18,10 @@ from bench.catalogue.architectures import Channels
 from bench.data.photo import CROP, Resize
 from bench.errors import UserError, nearest, one_line
 from bench.models import open_clip_models, stored_run
-from bench.reading import JSON_BYTES, content, parsed
+from bench.reading import JSON_BYTES, parse_json, read_file
 from bench.store import Store
 from bench.towers.build import OpenClipTowers, normalise
-from bench.towers.state_dicts import read
+from bench.towers.state_dicts import read_state_dict
 
 TIMM, TRANSFORMERS, RUN, SUITE = "timm:", "transformers:", "run:", "suite:"
 LONGEST = 512  #: tokens of a text for a model of transformers that states no limit
@@ -124,16 +124,20 @@ def _towers(given: str, option: str, results: Path, device: torch.device) -> tup
     if given.startswith((RUN, SUITE)):
         kind, _, name = given.partition(":")
         store = Store(results)
-        stored = stored_run.load(store, name if kind == "run" else stored_run.of_suite(store, name))
+        stored = stored_run.load_run(store, name if kind == "run" else stored_run.single_run_of(store, name))
         towers: Any = stored.features.towers
         return _frozen(towers, device), stored.run.data.size, CROP
     architecture, at, file = given.partition("@") if not Path(given).exists() else (given, "", "")
-    model = open_clip_models.find(file, architecture) if at else open_clip_models.find(given, None)
+    model = (
+        open_clip_models.find_open_clip_model(file, architecture)
+        if at
+        else open_clip_models.find_open_clip_model(given, None)
+    )
     if model is None:
         kinds = "MODEL/TAG of open_clip, ARCHITECTURE@FILE, a folder of `bench export`, timm:NAME, transformers:NAME"
         raise UserError(f"{option} {given}: names no model; valid: {kinds}, run:ID, suite:NAME")
     size = model.preprocess.size or open_clip_models.native_size(architecture, given)
-    return _frozen(open_clip_models.load(model, size), device), size, model.preprocess.resize
+    return _frozen(open_clip_models.build_open_clip(model, size), device), size, model.preprocess.resize
 
 
 def _timm(given: str, device: torch.device) -> ImageEncoder:
@@ -151,7 +155,11 @@ def _timm(given: str, device: torch.device) -> ImageEncoder:
             classifier = made.pretrained_cfg.get("classifier") or "head"
             heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
             made.load_state_dict(
-                {key: x for key, x in read(Path(file)).items() if not key.startswith(tuple(f"{one}." for one in heads))}
+                {
+                    key: x
+                    for key, x in read_state_dict(Path(file)).items()
+                    if not key.startswith(tuple(f"{one}." for one in heads))
+                }
             )
     except UserError:
         raise
@@ -205,7 +213,7 @@ def _pooling(folder: Path) -> str:
     if not path.is_file():
         return "mean"
     try:
-        stored = parsed(content(path, JSON_BYTES))
+        stored = parse_json(read_file(path, JSON_BYTES))
         asked = {key for key, value in stored.items() if value is True and "pooling_mode" in key}
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{path}: cannot be read: {one_line(error, 200)}") from error

@@ -15,25 +15,25 @@ from bench.adapters import hyperparameters, registry
 from bench.adapters.reach import adapter_source_hash
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError, nearest
-from bench.evaluation import EvaluationPlan, evaluate
+from bench.evaluation import EvaluationPlan, evaluate_features
 from bench.evaluation.features import Features
 from bench.hashing import digest, file_hash
-from bench.machine.device_lock import device
+from bench.machine.device_lock import hold_device
 from bench.machine.environment import environment
 from bench.models import open_clip_models
 from bench.models.open_clip_models import OpenClipModel
 from bench.store import Record, RunStore, RunWriter, Store
-from bench.store.verify import problems, repair
+from bench.store.verify import repair_run, run_problems
 from bench.store.writer import FEATURES
 from bench.suite.run import Run, run_of_settings
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite, load_suite
-from bench.suite.unfit import inapplicable
+from bench.suite.unfit import why_inapplicable
 from bench.towers.build import OpenClipTowers
-from bench.towers.state_dicts import read
+from bench.towers.state_dicts import read_state_dict
 from bench.training.checkpoint import CHECKPOINT
 from bench.training.inputs import InputsReader
-from bench.training.job import available_device, rebuilt
+from bench.training.job import available_device, rebuilt_model
 from methods.protocol import Facts, Method
 
 
@@ -113,8 +113,8 @@ def evaluate_checkpoint(
     """
     given, store, label = str(checkpoint), Store(Path(results)), method
     suite = suite if isinstance(suite, Suite) else load_suite(suite)
-    model = open_clip_models.find(given, architecture)
-    weights = describe(Path(given), suite, label) if model is None else _described(model, suite, label)
+    model = open_clip_models.find_open_clip_model(given, architecture)
+    weights = describe_checkpoint(Path(given), suite, label) if model is None else _described(model, suite, label)
     plan = weights.plan(suite)
     folder = store.suite(suite.name) / "evaluated" / f"{weights.hash[:16]}-{digest(weights.content())[:8]}"
     manifest = weights.manifest()
@@ -123,10 +123,10 @@ def evaluate_checkpoint(
         families = ", ".join(suite.evaluate.tasks)
         raise UserError(f"{given}: suite {suite.name} asks for nothing that can be measured on it (tasks: {families})")
     todo = [task for task in tasks if not out.has_records(task.key(1.0))]
-    if todo or problems(out):
+    if todo or run_problems(out):
         towers, adapter = _load(weights, plan)
-        with out.claim() as claim, device(alone=False), claim.fence.guarded():
-            repair(claim)
+        with out.claim() as claim, hold_device(alone=False), claim.fence.guarded():
+            repair_run(claim)
             todo = [task for task in tasks if not out.has_records(task.key(1.0))]
             writer = RunWriter(claim)
             writer.write_settings(weights.provenance())
@@ -138,7 +138,7 @@ def evaluate_checkpoint(
 
             try:
                 label, home = plan.protocol.label, writer.path(FEATURES)
-                evaluate(
+                evaluate_features(
                     Features(adapter, towers, weights.hash, label, home, plan.channels, writer.inside),
                     plan,
                     at=1.0,  # the tasks of final weights, at whatever share these were taken
@@ -162,16 +162,16 @@ def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers,
         torch.set_num_threads(run.train.threads)
         # 2 stands for the number of training pairs, which evaluation does not use
         facts = Facts(2, run.train.batch, run.towers.dim, run.seed)
-        method = hyperparameters.make(run.method, None, run.config, facts)
-        return open_clip_models.load(checkpoint.foreign, plan.seen).to(available_device()), method
+        method = hyperparameters.make_method(run.method, None, run.config, facts)
+        return open_clip_models.build_open_clip(checkpoint.foreign, plan.seen).to(available_device()), method
     try:
-        return rebuilt(run, InputsReader().for_model(run), checkpoint.path, available_device())
+        return rebuilt_model(run, InputsReader().for_model(run), checkpoint.path, available_device())
     except UserError as error:
         hint = "a state dict of an architecture of open_clip needs --towers MODEL, such as --towers ViT-B-32"
         raise UserError(*error.lines, *([] if checkpoint.origin else [hint])) from error
 
 
-def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
+def describe_checkpoint(path: Path, suite: Suite, label: str | None) -> Checkpoint:
     """Return how to read a file of weights: by settings.json beside it, else by the suite and a method.
 
     Raises UserError if there is no such file, and if a run of other data is measured by the suite.
@@ -194,7 +194,7 @@ def describe(path: Path, suite: Suite, label: str | None) -> Checkpoint:
         raise UserError(f"{path}: {reason}: they differ in {fields}")
     run = dataclasses.replace(run, data=suite.data)  # the suite knows where the files lie on this machine
     steps = sum(count for _, count in settings["resolved"]["phases"])
-    at = int(of_run[1]) / 100 if of_run[1] else read(path)["step"] / steps
+    at = int(of_run[1]) / 100 if of_run[1] else read_state_dict(path)["step"] / steps
     return Checkpoint(path, file_hash(path), run, home.id, at)
 
 
@@ -203,7 +203,7 @@ def _described(model: OpenClipModel, suite: Suite, label: str | None) -> Checkpo
     if label is None:  # the row of the baseline's name may use a method that adds to the towers
         suite = suite.model_copy(update={"methods": ()})
     run = _run_of_suite(suite, label or suite.baseline)
-    if registry.find(run.method).score != "cosine":
+    if registry.find_method(run.method).score != "cosine":
         raise UserError(f"--method {label}: adds to the towers what {model.name} does not have; omit it")
     return Checkpoint(model.weights, file_hash(model.weights), run, "", 1.0, model)
 
@@ -211,14 +211,14 @@ def _described(model: OpenClipModel, suite: Suite, label: str | None) -> Checkpo
 def _run_of_suite(suite: Suite, label: str) -> Run:
     """Return the settings of a suite's row, or of a method by its name, without noise: it is unknown."""
     labels = {entry.label: entry for entry in suite.methods}
-    if label not in labels and label not in registry.names():
-        choices = [*labels, *registry.names()]
+    if label not in labels and label not in registry.method_names():
+        choices = [*labels, *registry.method_names()]
         raise UserError(
             f"--method {label}: neither a label of suite {suite.name} nor a method{nearest(label, choices)} "
             "(one in a file of your own: --plugin FILE)"
         )
     entry = labels.get(label) or MethodEntry(method=label, label=label)
-    if reason := inapplicable(entry, suite.towers[0], suite.data):
+    if reason := why_inapplicable(entry, suite.towers[0], suite.data):
         raise UserError(f"--method {label}: is not applicable: {reason}")
     run = suite.model_copy(update={"methods": (entry,)}).cells()[0]
     return dataclasses.replace(run, noise=None, rate=0.0, reference=None)

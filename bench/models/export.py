@@ -18,7 +18,7 @@ from bench.errors import UserError, one_line
 from bench.evaluation.features import evaluation_mode
 from bench.models.encoders import SUITE
 from bench.models.open_clip_models import CONFIG, Preprocess
-from bench.models.stored_run import of_suite, rebuild
+from bench.models.stored_run import rebuild_model, single_run_of
 from bench.store import Store, files
 from bench.store.run import SHORT, find_run
 from bench.suite import tower_files
@@ -47,10 +47,10 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
     >>> open_clip.create_model("local-dir:exported")  # torch and torchvision from one index  # doctest: +SKIP
     """
     folder, store = Path(folder), Store(Path(results))
-    out = find_run(store, of_suite(store, run.removeprefix(SUITE)) if run.startswith(SUITE) else run)
+    out = find_run(store, single_run_of(store, run.removeprefix(SUITE)) if run.startswith(SUITE) else run)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is not an empty folder")
-    settings, towers, method = rebuild(out, torch.device("cpu"))
+    settings, towers, method = rebuild_model(out, torch.device("cpu"))
     if settings.towers.stored:
         stored = " and ".join(f"towers.{kind}" for kind in settings.towers.stored)
         verb = "reads" if len(settings.towers.stored) == 1 else "read"

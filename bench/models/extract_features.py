@@ -25,7 +25,7 @@ from bench.data.features.imports import Dtype
 from bench.data.features.rows import rows_hash
 from bench.data.features.stack import Stack, open_array
 from bench.data.features.texts import TextPlan
-from bench.data.features.writing import Array, Content, vacant, write
+from bench.data.features.writing import Array, Content, refuse_occupied, write_feature_set
 from bench.errors import UserError, one_line
 from bench.evaluation.features import IMAGE_BATCH, TEXT_BATCH
 from bench.evaluation.tasks import EvaluationPlan
@@ -75,7 +75,7 @@ class Models:
         return cls(image, text, {side: weights_digest(one.module) for side, one in both.items() if one})
 
 
-def extract(request: ExtractionRequest, models: Models | None = None, shown: Progress | None = None) -> list[str]:
+def extract_sets(request: ExtractionRequest, models: Models | None = None, shown: Progress | None = None) -> list[str]:
     """Extract the training set, then the evaluation sets below it; return a line for each.
 
     models: the encoders, by default those that the request names.
@@ -107,7 +107,7 @@ def evaluation_sets(suite: Suite) -> list[str]:
 def _extractions(request: ExtractionRequest, models: Models, root: Path) -> Iterator[Extraction]:
     """Yield the work on the training set and on each evaluation set."""
     sight = models.image.sight if models.image else None
-    further = reading.lines(request.prompts, PROMPT_BYTES) if request.prompts else []
+    further = reading.text_lines(request.prompts, PROMPT_BYTES) if request.prompts else []
     yield Extraction(training_target(request.data, request.out, sight, further), models, request, root / "pairs")
     for name in request.evaluation:
         target = evaluation_target(name, request.out / EVALUATION / name, sight)
@@ -249,7 +249,7 @@ class Extraction:
             target.prompts if self.plan else (),
             "bench features extract",
         )
-        return write(target.folder, content)
+        return write_feature_set(target.folder, content)
 
     def _stack(self, side: ExtractedSide, view: int) -> Stack:
         paths = [part.path for part in self.parts if (part.side.name, part.view) == (side.name, view)]
@@ -263,9 +263,9 @@ class Extraction:
         """Whether the feature set was made before. Raises UserError if something else lies in its place."""
         folder = self.target.folder
         if not (folder / NAME).is_file():
-            vacant(folder)
+            refuse_occupied(folder)
             return False
-        about = description.read(folder)
+        about = description.read_description(folder)
         made = {side: one for side, one in (("image", about.image), ("text", about.text)) if one}
         own = rows_hash(self.target.keys, self.target.captions, self.target.pairs.labels)
         prompts = len(self.target.prompts) if self.plan else 0

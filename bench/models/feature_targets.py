@@ -24,7 +24,7 @@ from bench.data.strings import TEXT_LISTS, Strings
 from bench.data.text_sets import caption_lists
 from bench.errors import UserError, one_line
 from bench.evaluation.pixels import batches
-from bench.evaluation.zero_shot import prompts
+from bench.evaluation.zero_shot import class_prompts
 from bench.models.encoders import ImagePreparation
 from bench.suite.settings import DataSettings
 
@@ -48,10 +48,10 @@ class Pictures:
             return self.pairs.images(rows)
         size = self.sight.scaled or self.sight.size
         try:
-            decoded = [photo.decode(content) for content in self.pairs.encoded(rows)]
+            decoded = [photo.decode_image(content) for content in self.pairs.encoded(rows)]
         except photo.Undecodable as error:
             raise UserError(f"{self.pairs.index_path}: an image cannot be decoded ({error}); index it again") from error
-        return np.stack([photo.evaluation(image, size, self.sight.resize) for image in decoded])
+        return np.stack([photo.evaluation_pixels(image, size, self.sight.resize) for image in decoded])
 
     def batches(self, rows: Ints, size: int) -> Iterator[Pixels]:
         """Yield the pixels of each `size` of `rows` [n], in order; photographs are decoded by worker processes."""
@@ -98,7 +98,7 @@ def training_target(given: str, out: Path, sight: ImagePreparation | None, furth
     except ValidationError as error:
         fix = f"give {' or '.join(training_sets.embedded())}, a folder of shards, or a set's name in the data folder"
         raise UserError(f"{given}: {one_line(error.errors()[0]['msg'], 200)}; {fix}") from error
-    return _target(shards.load(settings), out, recipe=DEFAULTS["photographs"], prompts=tuple(further))
+    return _target(shards.load_shard_pairs(settings), out, recipe=DEFAULTS["photographs"], prompts=tuple(further))
 
 
 def evaluation_target(name: str, folder: Path, sight: ImagePreparation | None) -> Target:
@@ -106,17 +106,17 @@ def evaluation_target(name: str, folder: Path, sight: ImagePreparation | None) -
 
     Raises UserError if it is unknown, missing or damaged, or needs more than features of its images and texts.
     """
-    if name in data.names():
+    if name in data.dataset_names():
         pairs = _embedded(name, sight)
         texts = [text for row in data.evaluation_captions(pairs) for text in row]
     else:
         size = (sight.scaled or sight.size) if sight else SIZE
-        pairs, texts = evaluation.load(name, size, sight.resize if sight else photo.CROP), []
+        pairs, texts = evaluation.load_evaluation_set(name, size, sight.resize if sight else photo.CROP), []
         if pairs.puzzles:
             raise UserError(f"--evaluation {name}: its puzzles need pixels; omit it")
-    templates = data.templates(pairs)
+    templates = data.prompt_templates(pairs)
     shown = [label for label in pairs.classes if label == CLASS or not isinstance(pairs, EvaluationPairs)]
-    texts += [text for label in shown for text in prompts(pairs.classes[label], templates)]
+    texts += [text for label in shown for text in class_prompts(pairs.classes[label], templates)]
     own = {text for row in range(len(pairs)) for text in pairs.captions(row)}
     return _target(
         pairs, folder, templates=templates, prompts=[text for text in dict.fromkeys(texts) if text not in own]
@@ -134,5 +134,5 @@ def _embedded(name: str, sight: ImagePreparation | None) -> Pairs:
     size = (sight.scaled or sight.size) if sight else SIZE
     entry = training_sets.embedded().get(name.split("/")[0])
     if entry is None or size in entry.sizes:
-        return data.load(name, size)
+        return data.load_dataset(name, size)
     return data.load_resized(name, SIZE, size, sight.resize if sight else photo.CROP)

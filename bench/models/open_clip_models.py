@@ -14,9 +14,9 @@ from bench.catalogue.architectures import CLIP_CHANNELS, Channels
 from bench.data.photo import CROP, Resize
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import OPEN_CLIP
-from bench.reading import JSON_BYTES, content, parsed
+from bench.reading import JSON_BYTES, parse_json, read_file
 from bench.towers.build import OpenClipTowers
-from bench.towers.state_dicts import fetched
+from bench.towers.state_dicts import fetch_weights
 
 CONFIG = "open_clip_config.json"
 _MODES, _INTERPOLATIONS = ("shortest", "longest", "squash"), ("bicubic", "bilinear", "random")
@@ -87,7 +87,7 @@ class OpenClipModel:
         return {**own, "quick_gelu": True} if self.quick_gelu else own
 
 
-def find(given: str, architecture: str | None) -> OpenClipModel | None:
+def find_open_clip_model(given: str, architecture: str | None) -> OpenClipModel | None:
     """Return the model of open_clip that `given` names: [open_clip:]MODEL/TAG, or a folder of `bench export`.
 
     With an `architecture`, `given` is a file with its state dict. A file does not describe its images: they have the
@@ -102,18 +102,18 @@ def find(given: str, architecture: str | None) -> OpenClipModel | None:
             raise UserError(f"--towers {architecture}: {path / CONFIG} says what the folder holds; omit it")
         return _folder(path)
     if architecture is not None:
-        wrong = tower_families.unknown("image", architecture)
-        if wrong or architecture not in architectures.open_clip_models():
+        wrong = tower_families.unknown_tower("image", architecture)
+        if wrong or architecture not in architectures.open_clip_config_files():
             raise UserError(f"--towers {architecture}: {wrong or 'is no architecture of open_clip'}")
         if not path.is_file():
             raise UserError(f"{given}: no such file")
         return OpenClipModel(architecture, given, path)
     name = given.removeprefix(OPEN_CLIP)
     model, _, tag = name.rpartition("/")
-    if path.is_file() or (name == given and model not in architectures.open_clip_models()):
+    if path.is_file() or (name == given and model not in architectures.open_clip_config_files()):
         return None
     config = get_pretrained_cfg(model, tag) or {}
-    weights = fetched(name, given, _otherwise(config))
+    weights = fetch_weights(name, given, _otherwise(config))
     preprocess = Preprocess.read(config, native_size(model, given), given)
     return OpenClipModel(model, tag, weights, preprocess, bool(config.get("quick_gelu")))
 
@@ -144,7 +144,7 @@ def _folder(path: Path) -> OpenClipModel:
 def _config(folder: Path) -> dict[str, Any]:
     """Read the configuration of an exported folder. Raises UserError if it is damaged."""
     try:
-        config = parsed(content(folder / CONFIG, JSON_BYTES))
+        config = parse_json(read_file(folder / CONFIG, JSON_BYTES))
     except (OSError, ValueError) as error:
         raise UserError(f"{folder / CONFIG}: is no JSON: {one_line(error)}") from error
     if not isinstance(config, dict) or not isinstance(config.get("model_cfg"), dict):
@@ -164,7 +164,7 @@ def native_size(name: str, given: str) -> int:
     return int(sides[0])
 
 
-def load(model: OpenClipModel, size: int) -> OpenClipTowers:
+def build_open_clip(model: OpenClipModel, size: int) -> OpenClipTowers:
     """Build the towers of a model for images of `size` px.
 
     Raises UserError if the model has another size, or if open_clip cannot build it.

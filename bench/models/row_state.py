@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.data import Pairs
 from bench.data.noise import Noise
-from bench.data.pairs import ExamplePair, drawn
+from bench.data.pairs import ExamplePair, example_pairs
 from bench.errors import UserError, nearest
 from bench.training.inputs import Inputs, InputsReader
 
@@ -92,7 +92,7 @@ def state_pictures(state: RowState, count: int) -> Iterator[tuple[str, list[tupl
     """
     pairs = state.noise.applied(state.pairs)
     for end, rows in zip(("Smallest", "Largest"), state.ends(count), strict=True):
-        pictures = zip(rows.tolist(), drawn(pairs, np.asarray(rows, dtype=np.int64)), strict=True)
+        pictures = zip(rows.tolist(), example_pairs(pairs, np.asarray(rows, dtype=np.int64)), strict=True)
         yield (
             f"{end} {state.name}",
             [

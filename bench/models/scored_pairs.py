@@ -15,23 +15,23 @@ from bench import reading
 from bench.arrays import Floats, Ints
 from bench.catalogue.keep import SelectionInputs
 from bench.data import Pairs
-from bench.distributed import current
+from bench.distributed import current_group
 from bench.errors import UserError, one_line
 from bench.evaluation.features import Features
-from bench.evaluation.measures import agreement, embeddings
+from bench.evaluation.measures import pair_confidences, pair_embeddings
 from bench.evaluation.noise.filters import FILTERS
 from bench.evaluation.tasks import PROTOCOL
 from bench.hashing import file_hash
 from bench.store import Damaged, RunStore, RunWriter
-from bench.store.verify import refuse_changed
+from bench.store.verify import refuse_changed_in_run
 from bench.store.writer import FEATURES, KEPT
 from bench.suite.run import Run
 from bench.towers.build import OpenClipTowers
-from bench.towers.state_dicts import located
+from bench.towers.state_dicts import locate_weights
 from bench.training import external_scorer
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import Inputs, InputsReader
-from bench.training.job import available_device, rebuilt
+from bench.training.job import available_device, rebuilt_model
 from methods.protocol import Method
 
 _ABOUT = b"scoring"  #: key of what the file says about itself
@@ -48,23 +48,23 @@ class Scoring:
     def model(self, pairs: Pairs) -> tuple[OpenClipTowers, Method, str, Pairs]:
         """Load towers and method; return them, the sha256 of their weights, and the pairs with images as they see them.
 
-        Raises Damaged and UserError as `chosen` does.
+        Raises Damaged and UserError as `choose_rows` does.
         """
         if named := self.run.scorer:
-            weights = file_hash(located(named.weights, "keep.weights"))
+            weights = file_hash(locate_weights(named.weights, "keep.weights"))
             if self.scorer not in (weights, named.weights):  # a job may start hours after it was planned
                 message = "changed since this was planned; start again: the run then gets an id of its own"
                 raise UserError(f"keep.weights of {self.run.label}: {named.weights}: {message}")
             seen = external_scorer.images_seen(self.run, pairs)
-            return *external_scorer.load(self.run, available_device()), weights, seen
+            return *external_scorer.build_external_scorer(self.run, available_device()), weights, seen
         assert self.reference is not None
         assert self.run.reference is not None
-        refuse_changed(self.reference, weights_name(1.0))
+        refuse_changed_in_run(self.reference, weights_name(1.0))
         path, inputs = self.reference.path(weights_name(1.0)), InputsReader().for_model(self.run.reference)
-        return *rebuilt(self.run.reference, inputs, path, available_device()), file_hash(path), pairs
+        return *rebuilt_model(self.run.reference, inputs, path, available_device()), file_hash(path), pairs
 
 
-def chosen(scoring: Scoring, inputs: Inputs, out: RunStore) -> Inputs:
+def choose_rows(scoring: Scoring, inputs: Inputs, out: RunStore) -> Inputs:
     """Return the inputs with the rows that the run's scorer chose; they are scored and recorded unless they were.
 
     All ranks score; the first one alone chooses, so that the rows are those of one rank, and writes: its `out` is a
@@ -72,14 +72,14 @@ def chosen(scoring: Scoring, inputs: Inputs, out: RunStore) -> Inputs:
     the first text that training sees beside it. A damaged record is moved aside. Raises Damaged if the scorer's
     weights changed, and UserError if its scores are not finite or if an external model cannot be used.
     """
-    group = current()
+    group = current_group()
     if inputs.awaits_scores and not group.agree(isinstance(out, RunWriter) and _is_recorded(out, inputs)):
         started = time.perf_counter()
         scores = _scores(scoring, inputs, out)
         if isinstance(out, RunWriter):
             _record(scoring, inputs, out, scores, group.world * (time.perf_counter() - started))
         group.agree(None)  # the record is there now
-    return recorded(inputs, out)
+    return with_recorded_rows(inputs, out)
 
 
 def _is_recorded(out: RunWriter, inputs: Inputs) -> bool:
@@ -103,7 +103,7 @@ def _record(scoring: Scoring, inputs: Inputs, out: RunWriter, scores: Floats, se
     out.write_path(KEPT, lambda path: _save(path, inputs, rows, scores[rows], about))
 
 
-def recorded(inputs: Inputs, out: RunStore) -> Inputs:
+def with_recorded_rows(inputs: Inputs, out: RunStore) -> Inputs:
     """Return the inputs with the rows that are recorded in a run. Raises Damaged."""
     return inputs if not inputs.awaits_scores else inputs.of_rows(_load(out, inputs)[0])
 
@@ -113,7 +113,7 @@ def kept_rows(inputs: Inputs, out: RunStore) -> Ints | None:
     return _load(out, inputs)[0] if inputs.scored and out.path(KEPT).exists() else None
 
 
-def cost(scoring: Scoring, flops: float, inputs: Inputs, out: RunStore) -> dict[str, Any] | None:
+def scoring_cost(scoring: Scoring, flops: float, inputs: Inputs, out: RunStore) -> dict[str, Any] | None:
     """Return what scoring cost, for the run's ledger; None for a run without a scorer. Raises Damaged.
 
     For an external model it says which one, and that its training is not in it.
@@ -130,12 +130,12 @@ def _scores(scoring: Scoring, inputs: Inputs, out: RunStore) -> Floats:
     """Return the score [N] of every pair as training sees it."""
     towers, method, weights, pairs = scoring.model(inputs.pairs)
     inside = out.inside if isinstance(out, RunWriter) else None
-    features = Features(method, towers, weights, PROTOCOL, out.path(FEATURES), None, inside, current())
+    features = Features(method, towers, weights, PROTOCOL, out.path(FEATURES), None, inside, current_group())
     score = scoring.run.keep.score
     if score in FILTERS:
-        found = FILTERS[score](*embeddings(features, pairs, inputs.noise), pairs.keys, scoring.run.seed)
+        found = FILTERS[score](*pair_embeddings(features, pairs, inputs.noise), pairs.keys, scoring.run.seed)
     else:
-        found = agreement(features, pairs, inputs.noise)[score]
+        found = pair_confidences(features, pairs, inputs.noise)[score]
     features.discard()
     return found.double().cpu().numpy()
 
@@ -156,8 +156,8 @@ def _load(out: RunStore, inputs: Inputs) -> tuple[Ints, dict[str, Any]]:
 
     path = out.path(KEPT)
     try:
-        table = reading.parquet(path, ("key", "row", "score"))
-        about = reading.parsed((table.schema.metadata or {})[_ABOUT])
+        table = reading.read_parquet(path, ("key", "row", "score"))
+        about = reading.parse_json((table.schema.metadata or {})[_ABOUT])
         if not isinstance(about, dict) or not isinstance(about.get("seconds"), float | int):
             raise ValueError("its description has other fields")
         rows: Ints = table["row"].cast(pa.int64()).to_numpy()

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from bench import data, data_folder
 from bench.catalogue import training_sets
-from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, parse
+from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, parse_dataset
 from bench.catalogue.families import FAMILIES
 from bench.data.pairs import Pairs
 from bench.data.shards import indexing, sources
@@ -32,7 +32,7 @@ from bench.errors import UserError
 from bench.evaluation.probabilistic.hierarchy import levels
 from bench.evaluation.tasks import EvaluationPlan
 from bench.models.encoders import ImageEncoder, ImagePreparation, TextEncoder, weights_digest
-from bench.models.extract_features import ExtractionRequest, Models, evaluation_sets, extract
+from bench.models.extract_features import ExtractionRequest, Models, evaluation_sets, extract_sets
 from bench.suite import tower_files
 from bench.suite.settings import TowerSettings
 from bench.suite.suite import Suite, load_suite
@@ -53,7 +53,7 @@ COARSE, WORDS = 8, 4096  #: pixels a side, and different words, that such an enc
 Members = list[tuple[str, bytes]]
 
 
-def stand_in(suite: str, folder: Path, pairs: int) -> tuple[list[str], Suite]:
+def write_stand_in(suite: str, folder: Path, pairs: int) -> tuple[list[str], Suite]:
     """Write a data folder with all that a suite trains on and is scored on; return a line for each part, and the suite.
 
     Where the suite names shards, those of `folder` take their place. pairs: training pairs, at most. Raises UserError
@@ -61,13 +61,13 @@ def stand_in(suite: str, folder: Path, pairs: int) -> tuple[list[str], Suite]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder}: is not empty; real data and its stand-ins must not mix, so give a new folder")
-    data_folder.use(folder)
+    data_folder.use_data_folder(folder)
     loaded = load_suite(suite)
     if loaded.data.shards:
         loaded = load_suite(suite, [f"data.shards={folder / loaded.data.name}"])
     wanted = _wanted(loaded)
-    write(data_folder.evaluation(), SIZE, EACH, wanted)
-    lines = [f"{data_folder.evaluation()}: {len(wanted)} evaluation sets"]
+    write_evaluation_sets(data_folder.evaluation_folder(), SIZE, EACH, wanted)
+    lines = [f"{data_folder.evaluation_folder()}: {len(wanted)} evaluation sets"]
     if loaded.data.name not in training_sets.embedded():
         each = "--each-caption" in (loaded.data.get or "")
         lines.append(_training(folder / loaded.data.name, pairs, each))
@@ -82,8 +82,8 @@ def _wanted(suite: Suite) -> list[EvaluationSet]:
     found: dict[str, EvaluationSet] = {}
     for asked in suite.evaluates:
         for name, families in EvaluationPlan(suite.data, asked).wanted().items():
-            if name not in data.names():
-                entry, _ = parse(name)
+            if name not in data.dataset_names():
+                entry, _ = parse_dataset(name)
                 # a set of the user's own has no known kind
                 captions = not entry.publisher and FAMILIES[families[0]].kinds[0] == "retrieval"
                 found[entry.name] = replace(entry, kind="retrieval") if captions else entry
@@ -92,9 +92,9 @@ def _wanted(suite: Suite) -> list[EvaluationSet]:
 
 def _vocabulary(towers: TowerSettings) -> Iterator[str]:
     """Write the vocabulary of a text tower whose own is not there: characters. Yield a line if it was written."""
-    for gone in tower_files.missing(towers):
+    for gone in tower_files.missing_tower_files(towers):
         folder = Path(gone.looked[0])
-        if gone == tower_files.missing_tokenizer(towers) and folder.is_relative_to(data_folder.root()):
+        if gone == tower_files.missing_tokenizer(towers) and folder.is_relative_to(data_folder.data_root()):
             folder.mkdir(parents=True)
             letters = string.ascii_lowercase + string.digits + string.punctuation
             words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{one}" for one in letters)]
@@ -105,7 +105,7 @@ def _vocabulary(towers: TowerSettings) -> Iterator[str]:
 
 def _training(folder: Path, most: int, each_caption: bool) -> str:
     """Write indexed shards of training pairs as img2dataset does, or (`each_caption`) with all captions of an image."""
-    emoji = data.load("emoji/train", SIZE)
+    emoji = data.load_dataset("emoji/train", SIZE)
     rows = range(min(most, len(emoji)))
     folder.mkdir(parents=True)
     for start in rows[::PER_SHARD]:
@@ -114,7 +114,7 @@ def _training(folder: Path, most: int, each_caption: bool) -> str:
             for row in rows[start : start + PER_SHARD]
         )
         _tar(folder / f"{start // PER_SHARD:05d}.tar", samples)
-    report = indexing.build(sources.expand([str(folder)]), workers=1, each_caption=each_caption)
+    report = indexing.build_index(sources.expand_sources([str(folder)]), workers=1, each_caption=each_caption)
     return f"{folder}: {report.about.rows:,} training pairs"
 
 
@@ -126,7 +126,11 @@ def _text(captions: Sequence[str]) -> tuple[str, bytes]:
 
 def _features(suite: Suite) -> list[str]:
     """Extract stored features of the pairs and evaluation sets by random projections, of the suite's widths."""
-    own = suite.data.name if suite.data.name in training_sets.embedded() else str(data_folder.root() / suite.data.name)
+    own = (
+        suite.data.name
+        if suite.data.name in training_sets.embedded()
+        else str(data_folder.data_root() / suite.data.name)
+    )
     stored = {side for towers in suite.towers for side in towers.stored}
     image, text = suite.data.widths or (WIDTH, WIDTH)
     torch.manual_seed(0)
@@ -146,7 +150,7 @@ def _features(suite: Suite) -> list[str]:
     texts = TextEncoder("stand-in", words, read, "a random vector for each word") if "text" in stored else None
     digests = {"image": weights_digest(pixels), "text": weights_digest(words)}
     models = Models(images, texts, {side: digests[side] for side in sorted(stored)})
-    return extract(
+    return extract_sets(
         ExtractionRequest(own, suite.data.feature_folder, evaluation=tuple(evaluation_sets(suite)), views=VIEWS), models
     )
 
@@ -161,7 +165,7 @@ class Emoji:
 
     @cached_property
     def pairs(self) -> Pairs:
-        return data.load("emoji/iid", self.size)
+        return data.load_dataset("emoji/iid", self.size)
 
     @cached_property
     def rows(self) -> list[int]:
@@ -186,7 +190,7 @@ def _image(pairs: Pairs, row: int, form: str) -> bytes:
     return buffer.getvalue()
 
 
-def write(home: Path, size: int, each: int, sets: Iterable[EvaluationSet]) -> None:
+def write_evaluation_sets(home: Path, size: int, each: int, sets: Iterable[EvaluationSet]) -> None:
     """Write these sets below `home`, the `evaluation` of a data folder.
 
     size: pixels a side; each: images of a class, at least two. All splits of a set are the same images.

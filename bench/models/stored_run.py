@@ -11,11 +11,11 @@ from bench.evaluation.features import Features
 from bench.hashing import file_hash
 from bench.store import RunStore, Store
 from bench.store.run import SHORT, find_run
-from bench.store.verify import refuse_changed
+from bench.store.verify import refuse_changed_in_run
 from bench.suite.run import Run, run_of_settings
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
-from bench.training.job import available_device, rebuilt
+from bench.training.job import available_device, rebuilt_model
 
 if TYPE_CHECKING:
     import torch
@@ -37,17 +37,17 @@ class LoadedRun:
         return f"{self.id[:SHORT]}  {self.run.title}"
 
 
-def load(store: Store, prefix: str) -> LoadedRun:
+def load_run(store: Store, prefix: str) -> LoadedRun:
     """Load the run whose id starts with `prefix`, at its final weights, on the first GPU or the CPU.
 
-    Raises UserError if there is no such run, and as `rebuild` does.
+    Raises UserError if there is no such run, and as `rebuild_model` does.
     """
     out = find_run(store, prefix)
-    run, towers, method = rebuild(out, available_device())
+    run, towers, method = rebuild_model(out, available_device())
     return LoadedRun(out.id, run, Features(method, towers, file_hash(out.path(weights_name(1.0))), PROTOCOL, None))
 
 
-def of_suite(store: Store, name: str) -> str:
+def single_run_of(store: Store, name: str) -> str:
     """Return the id of the one run that a suite has. Raises UserError if it is not planned here or has several runs."""
     plan = store.plan(name)
     if plan is None:
@@ -58,7 +58,7 @@ def of_suite(store: Store, name: str) -> str:
     return str(runs[0])
 
 
-def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, Method]:
+def rebuild_model(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, Method]:
     """Build a stored run's towers and method again and load its final weights into them.
 
     Raises UserError if the run has no final weights, if they are not those that were stored when it was finished, or if
@@ -71,6 +71,6 @@ def rebuild(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTowers, M
         again = f"bench store retrain {out.id[:SHORT]} --weights"
         fix = f"train it again for them: {again} --results {out.folder.parents[1]}" if state == "done" else suite
         raise UserError(f"run {out.id[:SHORT]} has no final weights ({state}); {fix}")
-    refuse_changed(out, path.name)
+    refuse_changed_in_run(out, path.name)
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    return run, *rebuilt(run, InputsReader().for_model(run), path, device)
+    return run, *rebuilt_model(run, InputsReader().for_model(run), path, device)

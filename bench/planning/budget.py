@@ -13,7 +13,7 @@ from methods.protocol import Phase
 MOST_STEPS = 10**12  #: of a run; more would take centuries
 
 
-def resolve(
+def resolve_budget(
     kind: str,
     value: float,
     *,

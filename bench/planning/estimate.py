@@ -13,11 +13,11 @@ import torch
 from bench.catalogue.gpus import UTILISATION, Gpu, gpu_hours
 from bench.catalogue.noise_kinds import KINDS
 from bench.console.progress import duration
-from bench.evaluation.workload import Workload, workload
-from bench.machine.device_lock import device
+from bench.evaluation.workload import Workload, evaluation_workload
+from bench.machine.device_lock import hold_device
 from bench.planning.flops import count_forward_flops, meta_towers, step_prices
 from bench.planning.planned import Planned
-from bench.planning.planner import costed
+from bench.planning.planner import costed_run
 from bench.planning.timing import time_steps
 from bench.store import Damaged, Store
 from bench.suite.run import Run
@@ -109,7 +109,7 @@ def _counted(planned: Sequence[Planned], reader: InputsReader) -> tuple[int, int
 
 
 def _towers(planned: Planned, reader: InputsReader) -> OpenClipTowers:
-    run = costed(planned)
+    run = costed_run(planned)
     return meta_towers(run, reader.for_model(run))[0]
 
 
@@ -125,7 +125,7 @@ def _evaluation(group: Sequence[Planned], reader: InputsReader) -> EvaluationCos
         for at in (*one.run.evaluate.curve, 1.0):
             key = (one.run.evaluate.model_dump_json(), one.run.data.model_dump_json(), at, rows)
             if key not in known:
-                known[key] = workload(one.evaluation, at, rows)
+                known[key] = evaluation_workload(one.evaluation, at, rows)
             total += known[key]
     return EvaluationCost(total, total.images * per_image + total.texts * per_text)
 
@@ -148,7 +148,7 @@ def on_this_machine(planned: Sequence[Planned], store: Store) -> Estimate:
     else:
         timed = _affordable(planned[0])
         inputs = reader.inputs(timed)
-        with device(alone=False):
+        with hold_device(alone=False):
             seconds = time_steps(timed, inputs, TIMED_STEPS)
         flops = step_prices(timed, inputs).flops
         rate = statistics.mean(flops[name] / spent for name, spent in seconds.items())

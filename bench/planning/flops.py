@@ -19,11 +19,11 @@ from bench.adapters import hyperparameters, registry
 from bench.adapters.reach import adapter_source_hash
 from bench.errors import UserError
 from bench.hashing import digest
-from bench.planning.priced_towers import Passes, counting
+from bench.planning.priced_towers import Passes, count_flops
 from bench.suite.run import Run
 from bench.towers.build import OpenClipTowers
 from bench.training.inputs import Inputs
-from bench.training.job import begins_with_files, build, fresh_towers, prepare
+from bench.training.job import begins_with_files, build_model, fresh_towers, prepare_model
 from bench.training.optimizer import set_trainable
 from methods.base import Adapter
 from methods.protocol import Batch, Clock, Method, Phase, Rows, Tensors
@@ -49,7 +49,7 @@ def count_step_flops(
 
     Towers, which are on meta and may be changed, are counted with at most TOWER_ROWS rows, and scaled by B / rows.
     Pairwise losses are counted on real tensors with at most 64 rows, because they may look at values, and scaled by
-    (B / rows)^2. passes: as `counting` takes them.
+    (B / rows)^2. passes: as `count_flops` takes them.
     """
     rows, small = min(batch, TOWER_ROWS), min(batch, 64)
     of_step: dict[str, int] = {}
@@ -83,13 +83,13 @@ def tower_flops(
 ) -> tuple[int, Tensors]:
     """Count what encoding `rows` rows in a phase takes, forward and backward; return the embeddings too, on meta.
 
-    towers: on meta; passes: as `counting` takes them.
+    towers: on meta; passes: as `count_flops` takes them.
     """
     assert isinstance(method, nn.Module)
     meta_method = copy.deepcopy(method, {id(state): state.to("meta") for state in method.buffers()})
     meta_method.to("meta")
     set_trainable(meta_method, towers, phase)
-    with counting(towers, passes) as count:
+    with count_flops(towers, passes) as count:
         z = meta_method.encode(towers, example_rows(meta_method, towers, rows, image_size, clock_of(phase)))
         outputs = [x for x in z.values() if x.requires_grad]
         torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
@@ -179,7 +179,7 @@ def meta_towers(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Passes]:
         try:
             towers = fresh_towers(run, inputs, "meta")
         except Exception:  # towers that need values to be built; whatever else is wrong is wrong again
-            towers = build(run, inputs)[0].to("meta")
+            towers = build_model(run, inputs)[0].to("meta")
         _towers[key] = towers, {}
     return _towers[key]
 
@@ -189,18 +189,18 @@ def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
     if not begins_with_files(run):
         with contextlib.suppress(Exception):  # whatever it is, real towers decide
             towers, passes = meta_towers(run, inputs)
-            method = hyperparameters.make(run.method, None, run.config, inputs.facts)
-            kind = registry.find(run.method)
+            method = hyperparameters.make_method(run.method, None, run.config, inputs.facts)
+            kind = registry.find_method(run.method)
             changed = kind.prepare is not Adapter.prepare or kind.side != "none"
             return _prepared_prices(method, towers.copied() if changed else towers, run, passes)
-    towers, method = build(run, inputs)
+    towers, method = build_model(run, inputs)
     try:
         return _prepared_prices(method, towers, run, {})
     except UserError:
         raise
     except Exception as error:  # whatever an adapter raises is a mistake in that adapter, found before anything starts
         frames = traceback.extract_tb(error.__traceback__)
-        path = str(registry.source(run.method).path)
+        path = str(registry.method_source(run.method).path)
         line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), 1)
         raise UserError(f"{path}:{line}: counting a step failed: {type(error).__name__}: {error}") from error
 
@@ -226,7 +226,7 @@ class _ValuesLeft(TorchDispatchMode):
 def _prepared_prices(method: Method, towers: OpenClipTowers, run: Run, passes: Passes) -> StepPrices:
     """Begin as the run does, and count. Method and towers are changed."""
     with _ValuesLeft():  # type: ignore[no-untyped-call]
-        prepare(method, towers, run, None, None, starts="files")
+        prepare_model(method, towers, run, None, None, starts="files")
     towers.to("meta")
     phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())
     return StepPrices(phases, count_step_flops(method, towers, run.train.batch, run.data.size, passes))

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bench.planning.planned import Planned
 from bench.store import Damaged, RunStore, Store
-from bench.store.verify import problems, refuse_changed
+from bench.store.verify import refuse_changed_in_run, run_problems
 from bench.training.checkpoint import weights_name
 
 RunOutcome = Literal["done", "busy", "interrupted", "failed", "full"]  #: "full": interrupted, because the disk is full
@@ -42,10 +42,10 @@ def is_complete(planned: Planned, store: Store) -> bool:
     """Return whether every number that the suite asks of the run is stored, and nothing of the run is damaged."""
     out = store.run(planned.id)
     finished = out.status()["state"] == "done" and all(out.has_records(key) for key in planned.evaluation_keys())
-    return finished and not problems(out)
+    return finished and not run_problems(out)
 
 
-def ready(planned: Sequence[Planned], store: Store) -> tuple[list[Planned], set[str]]:
+def split_complete(planned: Sequence[Planned], store: Store) -> tuple[list[Planned], set[str]]:
     """Return the runs, and the ids of those of which nothing is to be made.
 
     A run is marked as `lent` if one that is not complete starts from its final weights. It then has to have them, as
@@ -60,7 +60,7 @@ def ready(planned: Sequence[Planned], store: Store) -> tuple[list[Planned], set[
 def _has_weights(run: RunStore) -> bool:
     name = weights_name(1.0)
     try:
-        refuse_changed(run, name)
+        refuse_changed_in_run(run, name)
     except Damaged:
         return False
     return run.path(name).exists()

@@ -15,7 +15,7 @@ from bench.suite.data_settings import in_data_folder
 from bench.suite.keep_settings import UNTREATED
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite
-from bench.suite.unfit import left_out
+from bench.suite.unfit import omitted_towers
 
 if TYPE_CHECKING:
     from bench.planning.planned import Planned
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 _LEFT_ALONE = "the pairs that the injected noise leaves alone"
 
 
-def write(suite: Suite, choices: Mapping[str, Choice], planner: Planner) -> list[Planned]:
+def write_plan(suite: Suite, choices: Mapping[str, Choice], planner: Planner) -> list[Planned]:
     """Write the plan of the whole suite, whose data is all here, and return its selected runs."""
     planned, store = planner.plan(suite.narrowed().runs()), planner.store
     last = store.plan(suite.name)
     if planner.shown is not None:
         planner.shown.preparing("planning", "evaluation sets")
-    made = build(suite, planned, choices, last)
+    made = build_plan(suite, planned, choices, last)
     if added := _added(made["cells"], last, store):
         made["added"] = added
     if last is None or hashing.digest({**last, "made": made["made"]}) != hashing.digest(made):
@@ -60,7 +60,7 @@ def _added(cells: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None, s
     return [list(place) for place in now if place in before or (place in new and place[0] in seen)]
 
 
-def build(
+def build_plan(
     suite: Suite, planned: Sequence[Planned], choices: Mapping[str, Choice], last: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the plan of a whole suite, whatever is selected of it, with the results of its trials by label.
@@ -68,18 +68,18 @@ def build(
     Evaluation sets are read to describe them, so a broken one fails now. Those of the package never change, so their
     description in the `last` plan is used again.
     """
-    from bench.data.source import source
+    from bench.data.source import data_source
     from bench.evaluation import EvaluationPlan
-    from bench.training.inputs import facts_of
+    from bench.training.inputs import method_facts
 
     by_key = {item.run.key: item for item in planned}
     first, pairs = planned[0], planned[0].inputs
     sets = EvaluationPlan(suite.data, suite.evaluate)
     same = last is not None and (last.get("suite_hash"), last.get("protocol")) == (suite.hash, sets.protocol.label)
     known = same and suite.data.embedded and not sets.wanted()
-    facts = facts_of(first.run, pairs.seen)
+    facts = method_facts(first.run, pairs.seen)
     return {
-        **outline(suite),
+        **plan_outline(suite),
         "suite_hash": suite.hash,
         "made": time.time(),
         "data": {
@@ -88,7 +88,7 @@ def build(
             "size": first.run.data.size,
             "rows": pairs.rows,
             "hash": pairs.data_hash,
-            **source(first.run.data).about(),
+            **data_source(first.run.data).about(),
         },
         "primary": sets.primary(),
         "methods": [_method(suite, entry, facts) for entry in suite.methods],
@@ -108,7 +108,7 @@ def build(
     }
 
 
-def outline(suite: Suite) -> dict[str, Any]:
+def plan_outline(suite: Suite) -> dict[str, Any]:
     """Return the part of a plan that follows from the suite's settings alone, without runs. Needs no torch."""
     values = [budget.value for budget in suite.budget.all]
     several = {"values": values} if len(values) > 1 else {}
@@ -156,11 +156,11 @@ def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | Non
     ]
     methods = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
     own = {"lr": suite.tune.lr, "weight_decay": suite.tune.weight_decay, "by": suite.tune.by}
-    return {"rungs": rungs, "rate": tune.rate(suite), **own, "methods": methods}
+    return {"rungs": rungs, "rate": tune.trial_noise_rate(suite), **own, "methods": methods}
 
 
 def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
-    method = hyperparameters.make(entry.method, entry.preset, entry.config, facts)
+    method = hyperparameters.make_method(entry.method, entry.preset, entry.config, facts)
     about = method.about  # the instance's: what it lacks here, such as synonyms, stands in its note
     return {
         "label": entry.label,
@@ -169,12 +169,12 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         "summary": about.summary,
         "paper": about.paper,
         "equations": about.equations,
-        "fidelity": oracle_file.fidelity(entry.method, about),
+        "fidelity": oracle_file.printed_fidelity(entry.method, about),
         "bibtex": about.bibtex,
         "note": about.note,
         "state": about.state,
         "score": method.score,
-        "config": hyperparameters.resolve(entry.method, entry.preset, entry.config),
+        "config": hyperparameters.resolve_config(entry.method, entry.preset, entry.config),
         "preset": entry.preset,
         "lr": entry.lr or suite.train.lr,
         "reference": None if entry.start and method.side != "reference" else method.reference,
@@ -184,7 +184,7 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
         **({"select": rule} if (rule := entry.select or suite.select) != LAST else {}),
         "budget_rule": suite.budget_rule,
         "keep": _keep(suite, entry),
-        **({"inapplicable": reasons} if (reasons := left_out(suite, entry)) else {}),
+        **({"inapplicable": reasons} if (reasons := omitted_towers(suite, entry)) else {}),
     }
 
 
@@ -194,7 +194,7 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
     if keep == UNTREATED:
         return None
     place = in_data_folder(keep.weights or "")
-    known = hashing.weights(place) if keep.weights else ""
+    known = hashing.weights_identity(place) if keep.weights else ""
     sha256 = "" if known == place or not isinstance(known, str) else known  # a tag of open_clip has none
     return {
         "label": keep.label,

@@ -14,13 +14,13 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
-from bench.planning.budget import no_steps, resolve
+from bench.planning.budget import no_steps, resolve_budget
 from bench.planning.flops import StepPrices, pair_price, step_prices
 from bench.planning.planned import Planned
-from bench.planning.timing import calibration
+from bench.planning.timing import calibrated_seconds
 from bench.store import Damaged, Store
 from bench.suite.keep_settings import UNTREATED
-from bench.suite.run import Run, address
+from bench.suite.run import Run, run_address
 from bench.suite.settings import SYNTHETIC
 from bench.training.inputs import Inputs, InputsReader, InputsSummary
 from bench.training.schedule import ResolvedSteps
@@ -66,12 +66,12 @@ class Planner:
         costed = run if self.here else synthetic_of(run)
         inputs = self.reader.inputs(run) if self.here else self.reader.for_model(costed)
         summary = inputs.summary() if self.here else _expected(run, costed, inputs)
-        seconds = calibration(costed, inputs, self.store, keep=not self.dry) if run.budget.timed else None
+        seconds = calibrated_seconds(costed, inputs, self.store, keep=not self.dry) if run.budget.timed else None
         content: dict[str, Any] = {}
         identity, known = f"unknown-{digest(run.key)[:16]}", None
         if self.here:
             hashes = summary.data_hash, summary.manifest_hash
-            content = address(run, *hashes, reference, digest(seconds) if seconds else None, summary.kept_hash)
+            content = run_address(run, *hashes, reference, digest(seconds) if seconds else None, summary.kept_hash)
             identity = digest(content)
             with contextlib.suppress(Damaged):  # steps that cannot be read are counted again
                 known = self.store.run(identity).settings().get("resolved")
@@ -110,7 +110,7 @@ def _expected(run: Run, stand_in: Run, inputs: Inputs) -> InputsSummary:
     return InputsSummary(run.data.name, message, rows, seen)
 
 
-def costed(planned: Planned) -> Run:
+def costed_run(planned: Planned) -> Run:
     """Return the run whose cost is counted and timed: the planned one, or its stand-in if the data is missing."""
     return synthetic_of(planned.run) if planned.expected else planned.run
 
@@ -123,7 +123,7 @@ def synthetic_of(run: Run) -> Run:
     settings = run.data
     plain = dataclasses.replace(run, noise=None, noise_file=None, keep=UNTREATED)
     if settings.rows is None:
-        if not requirements.training(run):
+        if not requirements.missing_training_pairs(run):
             return plain
         raise UserError(f"data.rows: {settings.name} is not there and its number of rows is not stated; add data.rows")
     rows = round(settings.rows * settings.share)
@@ -131,7 +131,7 @@ def synthetic_of(run: Run) -> Run:
     return dataclasses.replace(plain, data=synthetic)
 
 
-def counted(run: Run, inputs: Inputs) -> ResolvedSteps:
+def counted_steps(run: Run, inputs: Inputs) -> ResolvedSteps:
     """Return the steps of a run whose rows no scorer chooses and whose budget is not timed, without looking at a store.
 
     inputs: those without noise suffice.
@@ -153,7 +153,7 @@ def _resolve(
     if run.treated and run.keep_rule == "passes":  # as many passes over fewer rows, whatever the unit
         value, rows = (value if run.budget.kind == "epochs" else value * seen / rows), seen
     of_value = partial(
-        resolve,
+        resolve_budget,
         run.budget.kind,
         rows=rows,
         seen=seen,

@@ -42,7 +42,7 @@ class FlopCount:
 
 
 @contextmanager
-def counting(towers: OpenClipTowers, passes: Passes) -> Iterator[FlopCount]:
+def count_flops(towers: OpenClipTowers, passes: Passes) -> Iterator[FlopCount]:
     """Count the FLOPs of what is done with `towers`, which are on meta, and of what else runs meanwhile.
 
     passes: those of towers with the same settings that were counted before; new ones are added. Meanwhile the towers,

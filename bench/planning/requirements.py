@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.catalogue.families import FAMILIES
-from bench.data_folder import Missing, root
+from bench.data_folder import Missing, data_root
 from bench.errors import UserError
 from bench.hashing import OPEN_CLIP, digest
 from bench.suite import tower_files
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bench.suite.suite import Suite
 
 
-def missing(suite: Suite) -> list[Missing]:
+def missing_inputs(suite: Suite) -> list[Missing]:
     """Return the missing training pairs, evaluation data, noise files and weights, each once; validate the others.
 
     Raises UserError for the first evaluation set or noise file that is there but broken, for poison that aims at a
@@ -37,19 +37,19 @@ def missing(suite: Suite) -> list[Missing]:
             plan.check(name)
             lacking.append(plan.lacking(name, ", ".join(families)))
     _check_target(suite)
-    if not (pairs := training(suite)):
+    if not (pairs := missing_training_pairs(suite)):
         _check_scorers(suite)
     return list(dict.fromkeys([*pairs, *filter(None, lacking), *_without_ids(suite)]))
 
 
 def ids_are_known(suite: Suite) -> bool:
     """Whether everything is here that runs get their ids from."""
-    return not (training(suite) or _without_ids(suite))
+    return not (missing_training_pairs(suite) or _without_ids(suite))
 
 
 def _without_ids(suite: Suite) -> list[Missing]:
-    towers = [gone for spec in suite.towers for gone in tower_files.missing(spec)]
-    return [*starts(suite), *noise(suite), *towers]
+    towers = [gone for spec in suite.towers for gone in tower_files.missing_tower_files(spec)]
+    return [*missing_weights(suite), *missing_noise_files(suite), *towers]
 
 
 def _check_scorers(suite: Suite) -> None:
@@ -63,7 +63,7 @@ def _check_scorers(suite: Suite) -> None:
 
         name = digest([run.scorer.content(), run.data.content()])
         if name not in checked:
-            external_scorer.load(run, available_device())
+            external_scorer.build_external_scorer(run, available_device())
         checked.add(name)
 
 
@@ -75,7 +75,9 @@ def _check_target(suite: Suite) -> None:
 
     plan = EvaluationPlan(suite.data, suite.evaluate)
     for task in plan.chosen():
-        if FAMILIES[task.family].on_poison and (task.dataset in data.names() or evaluation.find(task.dataset)):
+        if FAMILIES[task.family].on_poison and (
+            task.dataset in data.dataset_names() or evaluation.find_evaluation_set(task.dataset)
+        ):
             from bench.evaluation.noise.attack import class_number, same_set
 
             for noise in suite.noise.kinds:
@@ -87,14 +89,14 @@ def _check_target(suite: Suite) -> None:
                         class_number(options["target"], plan.load(task.dataset).classes[task.label], task.dataset)
 
 
-def training(suite: Suite | Run) -> list[Missing]:
+def missing_training_pairs(suite: Suite | Run) -> list[Missing]:
     """Return the missing training pairs."""
-    from bench.data.source import source
+    from bench.data.source import data_source
 
-    return source(suite.data).missing()
+    return data_source(suite.data).missing()
 
 
-def starts(suite: Suite) -> list[Missing]:
+def missing_weights(suite: Suite) -> list[Missing]:
     """Return the missing files of weights that runs start from, or have their pairs scored by.
 
     Without them these runs have no id.
@@ -116,7 +118,7 @@ def starts(suite: Suite) -> list[Missing]:
     ]
 
 
-def noise(suite: Suite) -> list[Missing]:
+def missing_noise_files(suite: Suite) -> list[Missing]:
     """Return the missing index files of noise."""
     return [
         Missing("index file of the noise", (file,), noise.entry.files, None)
@@ -126,9 +128,9 @@ def noise(suite: Suite) -> list[Missing]:
     ]
 
 
-def refuse(suite: Suite) -> None:
+def refuse_missing_inputs(suite: Suite) -> None:
     """Raise UserError that lists everything that is missing. Weights that are given by name are fetched."""
-    lacking = missing(suite)
+    lacking = missing_inputs(suite)
     if lacking:
         raise UserError(f"suite {suite.name} needs what is not here:", *listing(lacking))
     _fetch(suite)
@@ -145,9 +147,9 @@ def _fetch(suite: Suite) -> None:
         from bench.towers import pretrained, state_dicts
 
         for start, field in starts:
-            state_dicts.located(start, field)
+            state_dicts.locate_weights(start, field)
         for spec in named:
-            pretrained.fetch(spec)
+            pretrained.fetch_pretrained(spec)
 
 
 def listing(lacking: list[Missing]) -> list[str]:
@@ -165,5 +167,5 @@ def listing(lacking: list[Missing]) -> list[str]:
         lines.append(f"    get {'them' if len(together) > 1 else 'it'}: {get}")
     total = sum(one.bytes or 0 for one in lacking)
     if total >= 1e9:
-        lines.append(f"in all about {total / 1e9:,.0f} GB, below {root()} (--data DIR or $BENCH_DATA says where)")
+        lines.append(f"in all about {total / 1e9:,.0f} GB, below {data_root()} (--data DIR or $BENCH_DATA says where)")
     return lines

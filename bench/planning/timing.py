@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.data.order import steps_per_epoch
 from bench.hashing import digest
-from bench.machine.device_lock import device
+from bench.machine.device_lock import hold_device
 from bench.machine.environment import environment
 from bench.planning.flops import cost_key, step_prices
 from bench.store import Store, writing
@@ -26,7 +26,7 @@ CALIBRATION_STEPS = 20  #: timed steps of each phase, after a few that are not t
 _measured: dict[Path, dict[str, float]] = {}  #: by this process
 
 
-def calibration(run: Run, inputs: Inputs, store: Store, keep: bool = True) -> dict[str, float]:
+def calibrated_seconds(run: Run, inputs: Inputs, store: Store, keep: bool = True) -> dict[str, float]:
     """Return the median seconds of a real step of each phase here, measured once per store: they enter ids.
 
     keep: whether what is measured is stored.
@@ -36,7 +36,7 @@ def calibration(run: Run, inputs: Inputs, store: Store, keep: bool = True) -> di
     path = store.root / "calibrations" / f"{key}.json"
     seconds: dict[str, float] | None = read_json(path, "seconds", remedy=RENEW_SECONDS) or _measured.get(path)
     if seconds is None:
-        with device(alone=True):
+        with hold_device(alone=True):
             seconds = _measured[path] = time_steps(run, inputs, CALIBRATION_STEPS)
     if keep and not path.exists():
         write_json(path, seconds)

@@ -23,7 +23,7 @@ def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
 
     ranges: dict[str, tuple[float, float] | None] = {"lr": tune.lr, "weight_decay": tune.weight_decay}
     suite = {name: Log(*bounds) for name, bounds in ranges.items() if bounds and name not in entry.recipe}
-    own = registry.find(entry.method).space
+    own = registry.find_method(entry.method).space
     return {**suite, **{name: one for name, one in own.items() if name not in entry.config}}
 
 
@@ -48,7 +48,7 @@ def applied(entry: MethodEntry, changes: Mapping[str, Any]) -> MethodEntry:
     return entry.model_copy(update={**recipe, "config": {**entry.config, **config}})
 
 
-def edges(
+def settings_at_edge(
     suite: Suite, entry: MethodEntry, finals: Sequence[tuple[Mapping[str, Any], float | None]]
 ) -> dict[str, dict[str, Any]]:
     """Return which settings of the best of `finals`, settings with scores, lie at an edge of what trials tried.
@@ -62,7 +62,7 @@ def edges(
     if not scored:
         return {}
     best, top = max(scored, key=lambda final: final[1])
-    good = [changes for changes, score in scored if as_good(score, top)]
+    good = [changes for changes, score in scored if is_as_good(score, top)]
     found: dict[str, dict[str, Any]] = {}
     for name, one in space_of(suite.tune, entry).items():
         end = _end(suite, entry, best, name, one)
@@ -74,13 +74,17 @@ def edges(
     return found
 
 
-def as_good(score: float | None, top: float) -> bool:
+def is_as_good(score: float | None, top: float) -> bool:
     """Return whether a score is within `FLAT` of the best one."""
     return score is not None and score >= (1 - FLAT) * top
 
 
 def _end(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any], name: str, one: Any) -> str:
     row = applied(entry, changes)
-    values = {**suite.train.model_dump(), **row.recipe, **hyperparameters.resolve(row.method, row.preset, row.config)}
+    values = {
+        **suite.train.model_dump(),
+        **row.recipe,
+        **hyperparameters.resolve_config(row.method, row.preset, row.config),
+    }
     place = one.place(values[name])
     return "low" if place <= EDGE else "high" if place >= 1 - EDGE else ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.adapters import registry
 from bench.hashing import canonical
-from bench.planning.trial_settings import applied, as_good, edges, settings_of
+from bench.planning.trial_settings import applied, is_as_good, settings_at_edge, settings_of
 from bench.store.selection import LAST, score_at_selected
 from bench.suite.settings import MethodEntry
 
@@ -78,10 +78,10 @@ def stages(suite: Suite) -> list[list[MethodEntry]]:
 
 def _needs(suite: Suite, entry: MethodEntry) -> str | None:
     """Return the label of the row whose run a row starts from or has its pairs scored by."""
-    return registry.find(entry.method).reference or suite.scorer_of(entry)
+    return registry.find_method(entry.method).reference or suite.scorer_of(entry)
 
 
-def survivors(scores: Mapping[int, float | None], count: int) -> list[int]:
+def surviving_settings(scores: Mapping[int, float | None], count: int) -> list[int]:
     """Return the numbers of `count` settings: the row's own (0), and the best others, the first of equals."""
     others = sorted((-math.inf if scores[number] is None else scores[number], -number) for number in scores if number)
     return sorted([0, *(-number for _, number in others[::-1][: count - 1])])
@@ -103,13 +103,13 @@ def trial_suite(
         tune=None,
         methods=tuple(entries),
         seeds=seeds,
-        noise=suite.noise.at(rate(suite)),
+        noise=suite.noise.at(trial_noise_rate(suite)),
         budget=(budget or suite.budget).scaled(1.0),
         evaluate=suite.evaluates[-1],
-    ).with_references(tuned(suite, choices).methods)
+    ).with_references(tuned_suite(suite, choices).methods)
 
 
-def rate(suite: Suite) -> float:
+def trial_noise_rate(suite: Suite) -> float:
     """Return the noise rate of a suite's trials."""
     assert suite.tune is not None
     return max(suite.noise.rates) if suite.tune.rate is None else suite.tune.rate
@@ -124,11 +124,10 @@ class Followed:
     todo: dict[str, Planned] = field(default_factory=dict)  #: by id, of rungs that are not finished; some are complete
 
 
-def follow(suite: Suite, planner: Planner) -> Followed:
+def follow_trials(suite: Suite, planner: Planner) -> Followed:
     """Follow the selected rows and those they need, as far as their trials are known.
 
-    What is to be made is what `search` would make before the first of it is finished. A suite that tunes nothing has
-    neither choices nor trials.
+    `todo` is what `search_settings` would execute before the first of it is finished; nothing without `tune`.
     """
     found = Followed()
     for stage in stages(suite) if suite.tune else ():
@@ -136,7 +135,7 @@ def follow(suite: Suite, planner: Planner) -> Followed:
     return found
 
 
-def search(
+def search_settings(
     suite: Suite, planner: Planner, work: Callable[[list[Planned]], RunOutcomes]
 ) -> tuple[dict[str, Choice], RunOutcomes]:
     """Train and measure the trials of the selected rows, and the runs they start from.
@@ -146,7 +145,7 @@ def search(
     """
     from bench.planning.outcomes import RunOutcomes
 
-    choices, total, store = follow(suite.narrowed(), planner).choices, RunOutcomes(), planner.store
+    choices, total, store = follow_trials(suite.narrowed(), planner).choices, RunOutcomes(), planner.store
     if suite.tune is None:
         return choices, total
     for stage in stages(suite):
@@ -192,10 +191,10 @@ def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner:
 
     scores: dict[str, dict[int, float | None]] = {label: dict.fromkeys(ones) for label, ones in settings.items()}
     for rung, (_, count, _) in enumerate(suite.tune.rungs):
-        alive = {label: survivors(ones, count) for label, ones in scores.items()}
+        alive = {label: surviving_settings(ones, count) for label, ones in scores.items()}
         scores = measured({label: {n: settings[label][n] for n in numbers} for label, numbers in alive.items()}, rung)
     finals = {label: tuple((settings[label][n], score) for n, score in ones.items()) for label, ones in scores.items()}
-    at_edges = {label: edges(suite, own[label], final) for label, final in finals.items()}
+    at_edges = {label: settings_at_edge(suite, own[label], final) for label, final in finals.items()}
     elsewhere = {label: dict(enumerate(one.values(), len(settings[label]))) for label, one in at_edges.items() if one}
     without = measured(elsewhere, len(suite.tune.rungs))
     for label, final in finals.items():
@@ -203,7 +202,7 @@ def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner:
             continue
         further = [(elsewhere[label][n], score) for n, score in without.get(label, {}).items()]
         top = max((score for _, score in final if score is not None), default=0.0)
-        lost = zip(at_edges[label], (not as_good(score, top) for _, score in further), strict=True)
+        lost = zip(at_edges[label], (not is_as_good(score, top) for _, score in further), strict=True)
         trials, runs = zip(*made[label], strict=True)
         edge = tuple(name for name, costs in lost if costs)
         found.choices[label] = Choice(trials, (*final, *further), _spent(runs, planner.store), edge)
@@ -257,18 +256,18 @@ def _mean(values: Sequence[float | None]) -> float | None:
 def _is_known(one: Planned, store: Store) -> bool:
     """Whether a trial is measured or diverged, and what it cost can be read."""
     from bench.planning.outcomes import is_complete
-    from bench.store.verify import problems
+    from bench.store.verify import run_problems
 
-    costs = one.reference is None or not problems(store.run(one.reference))
+    costs = one.reference is None or not run_problems(store.run(one.reference))
     return costs and (is_complete(one, store) or _diverged(one, store))
 
 
 def _diverged(one: Planned, store: Store) -> bool:
     """Return whether its loss or features, or its reference's, became NaN or infinite: a repetition would fail too."""
-    from bench.store.verify import problems
+    from bench.store.verify import run_problems
 
     runs = [store.run(identity) for identity in (one.id, one.reference) if identity]
-    failed = [run for run in runs if run.status()["state"] == "failed" and not problems(run)]
+    failed = [run for run in runs if run.status()["state"] == "failed" and not run_problems(run)]
     return any(run.status().get("error", {}).get("type") in DIVERGED for run in failed)
 
 
@@ -277,7 +276,7 @@ def _score(one: Planned, store: Store, by: str, rule: str) -> float | None:
     family = by if rule == LAST else rule
     sets = {task.dataset for task in one.evaluation.chosen() if task.family == family}
     records = [record for record in store.run(one.id).records() if record.dataset in sets]
-    own = (registry.find(one.run.method).score, one.evaluation.protocol.label, (*one.run.evaluate.curve, 1.0))
+    own = (registry.find_method(one.run.method).score, one.evaluation.protocol.label, (*one.run.evaluate.curve, 1.0))
     return None if sets - {record.dataset for record in records} else score_at_selected(records, rule, family, *own)
 
 
@@ -298,7 +297,7 @@ def _spent_until(store: Store, identity: str) -> dict[str, float]:
     return {"samples": samples, "flops": flops}
 
 
-def tuned(suite: Suite, choices: Mapping[str, Choice]) -> Suite:
+def tuned_suite(suite: Suite, choices: Mapping[str, Choice]) -> Suite:
     """Return the suite with every row at its chosen settings; rows without a choice stay as they are."""
     best = {label: choice.best[0] for label, choice in choices.items()}
     rows = tuple(applied(entry, best.get(entry.label, {})) for entry in suite.methods)

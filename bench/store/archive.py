@@ -16,7 +16,7 @@ RATIO, SPARED = 500, 64 << 20  #: unpacked bytes for each byte of the archive, b
 SUM = "packed.json"  #: file at the top of what `bench store pack` wrote: the sum over the sha256 of all others
 
 
-def unpack(archive: Path, folder: Path) -> Path:
+def unpack_archive(archive: Path, folder: Path) -> Path:
     """Unpack an archive to a private folder; return the root of its store: the top, or a folder at the top.
 
     Only files and folders below `folder` are made, and no file twice. Raises UserError if there is no store in it, or

@@ -31,7 +31,7 @@ _UNKNOWN_HOST = "an unknown host, as its claim is damaged; the run is free ten m
 _UNKNOWN = {"host": _UNKNOWN_HOST, "namespace": "", "pid": 0, "started": "", "token": ""}
 
 
-def holder(folder: Path) -> dict[str, Any] | None:
+def live_holder(folder: Path) -> dict[str, Any] | None:
     """Return the live holder of a run's folder, or None if it has none: never claimed, released, dead or silent.
 
     A holder is silent if its last heartbeat is more than `STALE_AFTER` seconds away from the present time, both by the
@@ -47,13 +47,13 @@ def _holders(folder: Path) -> list[Path]:
 def _alive(own: Path, now: float | None = None) -> dict[str, Any] | None:
     """Return who holds a claim by its inner folder, or None if its holder is gone."""
     identity = _read(own / HOLDER)
-    if identity is None or process.is_dead(identity):
+    if identity is None or process.holder_is_dead(identity):
         return None
     try:
         beat = (own / HOLDER).lstat().st_mtime
     except FileNotFoundError:
         return None
-    silent = abs((files.clock(own.parents[1]) if now is None else now) - beat)
+    silent = abs((files.file_system_time(own.parents[1]) if now is None else now) - beat)
     return identity if silent <= STALE_AFTER else None
 
 
@@ -75,7 +75,7 @@ class Claim:
     def __init__(self, folder: Path, heartbeat: float = HEARTBEAT) -> None:
         self.folder = folder
         self.heartbeat = heartbeat
-        self._identity = process.identity()
+        self._identity = process.process_identity()
         self.fence = Fence(folder, self._identity["token"])
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name=f"claim {folder.name}", daemon=True)

@@ -13,12 +13,12 @@ from typing import Any
 
 from bench.errors import UserError
 from bench.store import files
-from bench.store.claim import STALE_AFTER, holder
+from bench.store.claim import STALE_AFTER, live_holder
 from bench.store.fence import Busy
 from bench.store.reading import Damaged
 from bench.store.run import AGAIN, RENEW_PLAN, TRIALS, RunStore, Store, weights_name
 from bench.store.verify import CHECKPOINT as CHECKPOINT_FILE
-from bench.store.verify import problems
+from bench.store.verify import run_problems
 from bench.store.writer import FEATURES as FEATURES_FOLDER
 
 RUN = "runs that no suite names"
@@ -40,7 +40,7 @@ class Item:
     bytes: int
 
 
-def collect(store: Store, delete: bool = False) -> tuple[list[Item], list[Damaged]]:
+def collect_garbage(store: Store, delete: bool = False) -> tuple[list[Item], list[Damaged]]:
     """Return the items that can be freed, and a problem of each damaged run; with `delete`, delete the items.
 
     A run is left alone if it is damaged, or a process works on it. Raises UserError if the store has no plan, because
@@ -50,7 +50,7 @@ def collect(store: Store, delete: bool = False) -> tuple[list[Item], list[Damage
     items: list[Item] = []
     damaged: list[Damaged] = []
     for run in store.runs():
-        if not run.folder.is_dir() or holder(run.folder) is not None:
+        if not run.folder.is_dir() or live_holder(run.folder) is not None:
             continue
         try:
             with run.claim() if delete else nullcontext() as claim:
@@ -109,7 +109,7 @@ def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
     if run.id not in needs:
         yield Item(RUN, run.folder, _size(run.folder))
         return
-    for error in problems(run):
+    for error in run_problems(run):
         raise error
     if run.status()["state"] != "done" or not run.ledger():
         return
@@ -131,7 +131,10 @@ def _leftovers(store: Store) -> list[Path]:
 
     Those of runs at work are not among them.
     """
-    now, busy = files.clock(store.root), {run.folder for run in store.runs() if holder(run.folder) is not None}
+    now, busy = (
+        files.file_system_time(store.root),
+        {run.folder for run in store.runs() if live_holder(run.folder) is not None},
+    )
     found = []
     for path in sorted(store.root.rglob(f"{files.TEMPORARY}*")):
         inside = any(parent.name.startswith(files.TEMPORARY) or parent in busy for parent in path.parents)

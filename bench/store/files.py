@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import FULL, UserError, errno_of
-from bench.store.process import ended, machine
+from bench.store.process import machine_mark, process_ended
 
 ROOM = 1 << 16  #: bytes; a disk with less is full
 TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
@@ -32,7 +32,7 @@ _OF_PROCESS = re.compile(rf"{re.escape(TEMPORARY)}.+-([0-9a-f]{{8}})-([0-9]+)-[0
 def left_behind(name: str) -> bool:
     """Return whether a temporary file, by its name, is of a process of this machine that was killed."""
     match = _OF_PROCESS.fullmatch(name)
-    return match is not None and match[1] == machine() and ended(int(match[2]))
+    return match is not None and match[1] == machine_mark() and process_ended(int(match[2]))
 
 
 @contextlib.contextmanager
@@ -42,7 +42,7 @@ def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         for name in filter(left_behind, os.listdir(target.parent)):
             remove(target.parent / name)
-        path = target.parent / f"{TEMPORARY}{target.name}-{machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        path = target.parent / f"{TEMPORARY}{target.name}-{machine_mark()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     else:
         make_folder(target.parent, inside)
         path = inside / uuid.uuid4().hex
@@ -172,13 +172,13 @@ def publish(fresh: Path, target: Path) -> bool:
     return True
 
 
-def clock(folder: Path) -> float:
+def file_system_time(folder: Path) -> float:
     """Return the present time in seconds since the epoch by the clock of the file system that `folder` lies on.
 
     Times of files are compared with this clock, because hosts that share a disk may disagree on the time, by any
     amount. A folder that cannot be written tells no time: this machine's clock stands in, and nothing is taken over.
     """
-    probe = folder / f"{TEMPORARY}clock-{machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    probe = folder / f"{TEMPORARY}clock-{machine_mark()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
         descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except OSError:

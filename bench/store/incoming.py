@@ -22,12 +22,12 @@ from typing import Any
 from bench.errors import UserError
 from bench.hashing import canonical, digest, file_hash
 from bench.store import files, reading
-from bench.store.archive import SUM, unpack, unpacked_limit
+from bench.store.archive import SUM, unpack_archive, unpacked_limit
 from bench.store.fence import CLAIM
 from bench.store.format import NAME
 from bench.store.reading import ASIDE, Damaged
 from bench.store.run import AGAIN, HASHES, RunStore, Store, weights_name
-from bench.store.verify import problems, sha256
+from bench.store.verify import run_problems, sha256
 from bench.store.writer import FEATURES, is_hashed
 
 MEMORY = Path("/dev/shm")  #: where Linux has a file system in memory
@@ -138,7 +138,7 @@ def _left_out(run: RunStore, folder: str, names: list[str]) -> list[str]:
 
 
 @contextmanager
-def opened(source: Path, scratch: Path) -> Iterator[Incoming]:
+def open_incoming(source: Path, scratch: Path) -> Iterator[Incoming]:
     """Yield another store, a folder or an archive, which is unpacked below `scratch` for the time of the context.
 
     Raises UserError if `source` is no store, or an archive that does not fit.
@@ -147,7 +147,7 @@ def opened(source: Path, scratch: Path) -> Iterator[Incoming]:
         yield _incoming(source, source, False)
     elif source.is_file():
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
-            theirs = _incoming(unpack(source, Path(folder)), source, True)
+            theirs = _incoming(unpack_archive(source, Path(folder)), source, True)
             _seal(theirs.root, source)
             yield theirs
     else:
@@ -185,14 +185,14 @@ def _incoming(root: Path, source: Path, private: bool) -> Incoming:
 
 
 @contextmanager
-def unpacked(archive: Path) -> Iterator[Store]:
+def unpack_incoming(archive: Path) -> Iterator[Store]:
     """Yield the store in an archive, unpacked to a private folder for the time of the context, to be read only.
 
     Raises UserError with everything that an import would leave out, and for what is no archive of a store.
     """
     with tempfile.TemporaryDirectory(prefix="bench-", dir=_roomy(archive)) as folder:
         scratch, wrong = Path(folder), []
-        with opened(archive, scratch) as theirs:
+        with open_incoming(archive, scratch) as theirs:
             store = Store(theirs.root)
             for run in store.runs():
                 try:
@@ -222,7 +222,7 @@ def _roomy(archive: Path) -> Path | None:
 def refuse_run(run: RunStore) -> None:
     """Raise Untrusted for the first thing in a run that is damaged or forged."""
     with _naming(run.folder):
-        for error in problems(run, thorough=True):
+        for error in run_problems(run, thorough=True):
             raise error
         settings, status = run.settings(), run.read_status()
         if status["state"] == "missing" or not settings:

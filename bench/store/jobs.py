@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError
-from bench.store.claim import holder
+from bench.store.claim import live_holder
 from bench.store.files import write_json
-from bench.store.process import is_dead
+from bench.store.process import holder_is_dead
 from bench.store.reading import Damaged, read_json
 from bench.store.run import RunStore
 
@@ -41,16 +41,16 @@ class SubmittedJob:
         return f"job {self.id} {self.state.lower()}{f' ({self.reason})' if self.reason not in ('None', '') else ''}"
 
 
-def note(run: RunStore, job: str, log: Path, by: Mapping[str, Any] | None = None) -> None:
+def note_job(run: RunStore, job: str, log: Path, by: Mapping[str, Any] | None = None) -> None:
     """Store beside a run that it was submitted as this job. Any process may, without the run's claim.
 
-    by: the process with whose end the job ends, as `bench.store.process.identity` describes it; None: it has none.
+    by: the process with whose end the job ends, as `bench.store.process.process_identity` gives it; None: no process.
     """
     content = {"job": job, "log": str(log), "submitted": time.time()}
     write_json(run.path(FILE), content if by is None else {**content, "by": dict(by)})
 
 
-def jobs(runs: Iterable[RunStore]) -> dict[str, SubmittedJob]:
+def submitted_jobs(runs: Iterable[RunStore]) -> dict[str, SubmittedJob]:
     """Return the last job of each run that was ever submitted, by the run's id.
 
     Calls squeue once, or never if no run was submitted to SLURM. On a machine without squeue every such job's state is
@@ -59,7 +59,7 @@ def jobs(runs: Iterable[RunStore]) -> dict[str, SubmittedJob]:
     noted: dict[RunStore, dict[str, Any]] = {}
     for run in runs:
         with contextlib.suppress(Damaged):  # the run itself is shown as damaged; the jobs of the others are known
-            if job := read_note(run):
+            if job := read_job_note(run):
                 noted[run] = job
     here = shutil.which("squeue") is not None
     of_slurm = any("by" not in entry for entry in noted.values())
@@ -76,13 +76,13 @@ def _of_process(run: RunStore, by: Mapping[str, Any]) -> tuple[str | None, str]:
 
     Whether a process of another host has ended is not known: its job then counts as pending.
     """
-    if (worker := holder(run.folder)) is not None:
+    if (worker := live_holder(run.folder)) is not None:
         return "RUNNING", f"process {worker['pid']} on {worker['host']}"
-    return (None, "") if is_dead(by) else ("PENDING", f"submitted by process {by['pid']} on {by['host']}")
+    return (None, "") if holder_is_dead(by) else ("PENDING", f"submitted by process {by['pid']} on {by['host']}")
 
 
-def read_note(run: RunStore) -> dict[str, Any] | None:
-    """Return what `note` stored beside a run, or None if it was never submitted. Raises Damaged."""
+def read_job_note(run: RunStore) -> dict[str, Any] | None:
+    """Return what `note_job` stored beside a run, or None if it was never submitted. Raises Damaged."""
     job: dict[str, Any] | None = read_json(run.path(FILE), "job")
     return job
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from bench.errors import UserError
 from bench.store import files
-from bench.store.claim import holder
+from bench.store.claim import live_holder
 from bench.store.fence import Busy
 from bench.store.format import mark
-from bench.store.incoming import Incoming, Untrusted, opened, refuse_run
+from bench.store.incoming import Incoming, Untrusted, open_incoming, refuse_run
 from bench.store.reading import Damaged, read_bytes, read_json
 from bench.store.run import RunStore, Store
 
@@ -37,7 +37,7 @@ class ImportOutcome:
     problems: list[str] = field(default_factory=list)  #: one sentence for everything that was left out
 
 
-def merge(source: Path, store: Store, dry_run: bool = False) -> ImportOutcome:
+def merge_store(source: Path, store: Store, dry_run: bool = False) -> ImportOutcome:
     """Merge a results folder, or a tar archive of one, into `store`; with `dry_run` only report what would be done.
 
     A run appears by rename. Complete runs of `store` are never changed. A run with other numbers in the other store
@@ -47,7 +47,7 @@ def merge(source: Path, store: Store, dry_run: bool = False) -> ImportOutcome:
     if source.is_dir() and source.resolve() == store.root.resolve():
         raise UserError(f"{source}: is this store itself")
     merged = ImportOutcome()
-    with _scratch(store, dry_run) as scratch, opened(source, scratch) as theirs:
+    with _scratch(store, dry_run) as scratch, open_incoming(source, scratch) as theirs:
         if not dry_run:
             mark(store.root)
         for run in Store(theirs.root).runs():
@@ -101,7 +101,7 @@ def _take_run(
     there, here = theirs.read(_progress, run), _progress(ours)
     if there is None:
         return
-    if holder(ours.folder) is not None or (not theirs.private and holder(run.folder) is not None):
+    if live_holder(ours.folder) is not None or (not theirs.private and live_holder(run.folder) is not None):
         merged.busy.append(run.id)
         return
     further = here is None or (there > here and not here[0])

@@ -26,7 +26,7 @@ from bench.store.archive import SUM
 from bench.store.format import FORMAT, NAME
 from bench.store.reading import ARRAYS, LINES, Damaged, read_bytes
 from bench.store.run import HASHES, METRICS, RENEW_PLAN, RunStore, Store
-from bench.store.verify import problems
+from bench.store.verify import run_problems
 
 SUFFIX = ".tar.xz"
 ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
@@ -45,7 +45,7 @@ class PackOutcome:
     damaged: tuple[str, ...]  #: a line for each run that a damaged file keeps out
 
 
-def pack(suite: str, store: Store, target: Path, bundle: bool = False) -> PackOutcome:
+def pack_runs(suite: str, store: Store, target: Path, bundle: bool = False) -> PackOutcome:
     """Write the finished runs that a suite's plan measures, trials too, to an archive, or to a `bundle`.
 
     Runs that others start from are not measured, and their costs stand in the ledgers of the others. Raises UserError
@@ -107,7 +107,7 @@ def _planned(plan: Mapping[str, Any]) -> dict[str, str]:
 
 def _contents(run: RunStore, state: str, bundle: bool) -> dict[str, bytes]:
     """Return the packed files of a run by their names. Raises Damaged for the first file that is not whole."""
-    for error in problems(run):
+    for error in run_problems(run):
         raise error
     parts = ("records.json", "outcomes.npz") if bundle else ("records.json",)
     measured = () if bundle and state == "failed" else run.evaluations()  # the board shows no numbers of a failed run

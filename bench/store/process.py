@@ -25,7 +25,7 @@ def state_and_start(pid: int) -> tuple[str, str]:
     return fields[0], fields[19]
 
 
-def namespace() -> str:
+def pid_namespace() -> str:
     """Return the name of this process's PID namespace, or "" if the system has none.
 
     Containers on one host may share its name, but a process number means something in its own namespace only.
@@ -36,24 +36,24 @@ def namespace() -> str:
 
 
 @functools.cache
-def machine() -> str:
+def machine_mark() -> str:
     """Return eight characters for this host and PID namespace: process numbers mean something within them only."""
-    return hashlib.sha256(f"{socket.gethostname()} {namespace()}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"{socket.gethostname()} {pid_namespace()}".encode()).hexdigest()[:8]
 
 
-def identity() -> dict[str, Any]:
+def process_identity() -> dict[str, Any]:
     """Return what a claim says about the process that holds it."""
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
-        "namespace": namespace(),
+        "namespace": pid_namespace(),
         "pid": pid,
         "started": state_and_start(pid)[1],
         "token": uuid.uuid4().hex,
     }
 
 
-def ended(pid: int) -> bool:
+def process_ended(pid: int) -> bool:
     """Return whether this machine has no process of this number. A process that nobody waited for counts as there."""
     try:
         os.kill(pid, 0)
@@ -64,11 +64,11 @@ def ended(pid: int) -> bool:
     return False
 
 
-def is_dead(holder: Mapping[str, Any]) -> bool:
+def holder_is_dead(holder: Mapping[str, Any]) -> bool:
     """Return True only if this process can know that the holder is gone: on the same host, in the same namespace."""
-    if holder["host"] != socket.gethostname() or holder["namespace"] != namespace():
+    if holder["host"] != socket.gethostname() or holder["namespace"] != pid_namespace():
         return False
-    if ended(holder["pid"]):
+    if process_ended(holder["pid"]):
         return True
     state, started = state_and_start(holder["pid"])
     return state == "Z" or started != holder["started"]

@@ -115,7 +115,7 @@ def _zip(path: str | Path, most: int | None = None) -> Iterator[zipfile.ZipFile 
         raise Damaged(path, f"is no archive that can be read: {one_line(error, 120)}") from error
 
 
-def parsed(path: str | Path, content: bytes, remedy: str = REMEDY, nan: bool = False) -> Any:
+def parse_stored_json(path: str | Path, content: bytes, remedy: str = REMEDY, nan: bool = False) -> Any:
     """Return bytes as JSON, not checked further; `nan` allows NaN and infinities. Raises Damaged."""
     try:
         return (_loose if nan else _strict)(content.decode())
@@ -138,14 +138,14 @@ def read_json(path: str | Path, model: str = "", limit: int = SMALL, remedy: str
     content = read_bytes(path, limit, remedy)
     if content is None:
         return None
-    value = parsed(path, content, remedy)
-    reason = odd(value, content) or (complaint(value, model) if model else "")
+    value = parse_stored_json(path, content, remedy)
+    reason = unstorable(value, content) or (complaint(value, model) if model else "")
     if reason:
         raise Damaged(path, reason, remedy)
     return value
 
 
-def odd(value: Any, content: bytes) -> str:
+def unstorable(value: Any, content: bytes) -> str:
     """Return what no file of a store holds: deep nesting, numbers beyond 64 bits, half characters; "" for none."""
     level, depth = [value], 0
     while level:
@@ -175,7 +175,7 @@ def read_lines(path: Path) -> list[Any]:
     values = []
     for number, line in enumerate(complete_lines(path), start=1):
         try:
-            value = parsed(path, line, nan=True)
+            value = parse_stored_json(path, line, nan=True)
         except Damaged as error:
             raise Damaged(path, f"line {number} {error.reason}") from error
         if reason := complaint(value, "line"):

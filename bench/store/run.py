@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bench.errors import UserError
 from bench.store import files, reading
-from bench.store.claim import HEARTBEAT, Claim, holder
+from bench.store.claim import HEARTBEAT, Claim, live_holder
 from bench.store.format import mark, refuse_newer
 from bench.store.reading import ASIDE, Damaged
 
@@ -91,7 +91,7 @@ class RunStore:
         status = self._read("status.json", "status")
         if not status:
             return {"state": "missing"}
-        if status["state"] == "running" and holder(self.folder) is None:
+        if status["state"] == "running" and live_holder(self.folder) is None:
             status["state"] = "interrupted"
         return status
 
@@ -150,8 +150,8 @@ class RunStore:
         text = reading.read_bytes(path)
         if text is None:
             raise Damaged(path, "is missing")
-        lines = reading.parsed(path, text)
-        if not isinstance(lines, list) or (b"\\u" in text and reading.odd(lines, text)):
+        lines = reading.parse_stored_json(path, text)
+        if not isinstance(lines, list) or (b"\\u" in text and reading.unstorable(lines, text)):
             raise Damaged(path, "is no list of records")
         try:
             return list(map(_record, lines))

@@ -13,10 +13,10 @@ from typing import Any
 
 from bench.hashing import file_hash
 from bench.store import reading
-from bench.store.claim import Claim, holder
+from bench.store.claim import Claim, live_holder
 from bench.store.fence import Busy
 from bench.store.files import set_aside
-from bench.store.jobs import read_note
+from bench.store.jobs import read_job_note
 from bench.store.reading import Damaged
 from bench.store.run import AGAIN, METRICS, TRIALS, RunStore, Store
 from bench.store.writer import RunWriter
@@ -26,7 +26,7 @@ RENEW_SECONDS = "delete it, and the steps are timed again; runs with a budget in
 _EVALUATIONS = "evaluations"
 
 
-def problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
+def run_problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
     """Return everything that is damaged in a run, one thing a file; [] also if nothing of it is stored."""
     if not run.folder.is_dir():
         return [Damaged(run.folder, "is not a folder")] if os.path.lexists(run.folder) else []
@@ -34,7 +34,7 @@ def problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
     for read in (run.read_status, run.settings, run.ledger, run.environment, run.diagnostics, run.train_seconds):
         found.by(read)
     stored = found.by(run.hashes) or {}
-    found.by(read_note, run)
+    found.by(read_job_note, run)
     for key in found.by(run.evaluations) or ():
         found.by(run.records_of, key)
     if thorough:
@@ -67,7 +67,7 @@ def sha256(path: Path) -> str:
         raise Damaged(path, f"cannot be read: {error.strerror}") from error
 
 
-def refuse_changed(run: RunStore, name: str) -> None:
+def refuse_changed_in_run(run: RunStore, name: str) -> None:
     """Raise Damaged if a file of a run has another sha256 than the stored one. A file that is gone is no problem."""
     known = run.hashes().get(name)
     if known is not None:
@@ -79,7 +79,7 @@ def _refuse_other(path: Path, known: str) -> None:
         raise Damaged(path, "differs from the sha256 that was stored when it was made")
 
 
-def repair(claim: Claim) -> list[str]:
+def repair_run(claim: Claim) -> list[str]:
     """Move aside what is damaged in a claimed run; return a line for each.
 
     A run that was finished gets its status back. One that is not finished begins anew if its metrics were damaged.
@@ -88,7 +88,7 @@ def repair(claim: Claim) -> list[str]:
     run = RunStore(claim.folder)
     lines, moved = [], set[str]()
     parts = 1 if run.path(_EVALUATIONS).is_symlink() else 2  # what a link leads to is not the run's
-    for error in problems(run, thorough=True):
+    for error in run_problems(run, thorough=True):
         name = error.path.relative_to(run.folder)
         if name.parts[0] == _EVALUATIONS:  # moved as a whole
             name = Path(*name.parts[:parts])
@@ -101,13 +101,13 @@ def repair(claim: Claim) -> list[str]:
         RunWriter(claim).set_status("done", step=steps, steps=steps)
     if METRICS in moved and run.status()["state"] != "done":
         claim.fence.discard(CHECKPOINT)
-    for error in problems(run.again(), thorough=True):
+    for error in run_problems(run.again(), thorough=True):
         claim.fence.discard(AGAIN)
         lines.append(str(Damaged(error.path, error.reason, "removed")))
     return lines
 
 
-def examine(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
+def verify_store(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
     """Look at everything that a store holds, to the last byte. Returns what is wrong, and what was mended, in lines.
 
     With `fix`, what is damaged is moved aside. Runs that a process works on are left alone.
@@ -123,7 +123,7 @@ def examine(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
         beside.by(reading.read_json, path, "seconds", reading.SMALL, RENEW_SECONDS)
     wrong, mended = ([], list(map(_moved, beside.values()))) if fix else (list(map(str, beside.values())), [])
     for run in (*store.runs(), *map(RunStore, sorted(store.root.glob("[!.]*/evaluated/[!.]*/")))):
-        errors = [] if holder(run.folder) else problems(run, thorough=True) + problems(run.again(), True)
+        errors = [] if live_holder(run.folder) else run_problems(run, thorough=True) + run_problems(run.again(), True)
         if not fix or not errors:
             wrong += map(str, errors)
         elif not run.folder.is_dir():
@@ -131,7 +131,7 @@ def examine(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
         else:
             try:
                 with run.claim() as claim:
-                    mended += repair(claim)
+                    mended += repair_run(claim)
             except Busy as busy:
                 wrong += [f"{error.path}: {error.reason}; left alone, {busy}" for error in errors]
     return wrong, mended

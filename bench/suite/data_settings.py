@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from bench import resources
 from bench.catalogue import training_sets
 from bench.catalogue.augmentations import Images
-from bench.settings_base import NAME_LETTERS, Location, Model, Rate, Strings, one_line, possible_path
+from bench.settings_base import NAME_LETTERS, Location, Model, Rate, Strings, possible_path, printable_line
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.yaml_source import YamlSource, fault
 
@@ -51,7 +51,7 @@ class DataSettings(Model):
     features: Location | None = None
     #: the command that makes `features` or, without them, shards, with evaluation sets that are in no catalogue, for
     #: whoever does not have them yet
-    get: Annotated[str, Field(max_length=2000), AfterValidator(one_line)] | None = None
+    get: Annotated[str, Field(max_length=2000), AfterValidator(printable_line)] | None = None
     #: numbers of an image and of a text in the stored features; stand in while these are not there
     widths: Annotated[tuple[Width, Width], Field(strict=False)] | None = None
     #: share of the stored numbers of an image that are zeroed in each training view; the others are scaled up
@@ -152,7 +152,7 @@ class DataSettings(Model):
 @cache
 def _own_commands() -> set[str]:
     """Return the `data.get` of the suites that come with the package."""
-    suites = (YamlSource.read(path).data for path in resources.suites().glob("*.yaml"))
+    suites = (YamlSource.read(path).data for path in resources.suites_folder().glob("*.yaml"))
     return {suite["data"]["get"] for suite in suites if "get" in suite.get("data", {})}
 
 
@@ -160,4 +160,4 @@ def in_data_folder(text: str) -> str:
     """Return a path with the data folder in place of "{data}"."""
     from bench import data_folder  # here, because `bench.data` reads settings itself
 
-    return text.replace("{data}", str(data_folder.root()))
+    return text.replace("{data}", str(data_folder.data_root()))

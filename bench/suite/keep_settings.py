@@ -59,10 +59,10 @@ class KeepSettings(Model):
         if self.towers is not None and self.weights is None:
             raise fault("is of keep.weights; name the file, or omit it", "towers")
         field, name = ("towers", self.towers) if self.towers else ("weights", self.architecture)
-        if name is not None and name not in architectures.open_clip_models():
-            known = nearest(name, architectures.open_clip_models())
+        if name is not None and name not in architectures.open_clip_config_files():
+            known = nearest(name, architectures.open_clip_config_files())
             raise fault(f"{name!r} is no architecture of open_clip{known}", field)
-        if name is not None and (message := tower_families.unknown("image", name)):
+        if name is not None and (message := tower_families.unknown_tower("image", name)):
             raise fault(message, field)
         return self
 

@@ -41,7 +41,7 @@ def _no_second_view(towers: TowerSettings, data: DataSettings) -> str:
     if "image" not in towers.stored or data.feature_dropout:
         return ""
     try:
-        about = reading.parsed(reading.content(data.feature_folder / "features.json", 1 << 26))
+        about = reading.parse_json(reading.read_file(data.feature_folder / "features.json", 1 << 26))
         single = int(about["image"]["views"]) == 1
     except (OSError, ValueError, KeyError, TypeError):  # they are not here, or cannot be read
         single = False

@@ -17,7 +17,7 @@ from pydantic import (
 
 from bench.catalogue.noise_kinds import KINDS, NoiseKind, NoiseOptions
 from bench.settings_base import Locations, Model, NoDuplicates, NonEmptyList, Rate, entry_of
-from bench.yaml_source import each_of, fault, faults_of, shown
+from bench.yaml_source import each_of, fault, faults_of, value_line
 
 
 def _seed_counts(value: Any) -> Any:
@@ -26,7 +26,7 @@ def _seed_counts(value: Any) -> Any:
     for place, count in enumerate(value) if several else [(None, value)]:
         at, least = ([] if place is None else [place]), int(not several)
         if type(count) is not int:
-            raise fault(f"{shown(count)} should be a valid integer", *at)
+            raise fault(f"{value_line(count)} should be a valid integer", *at)
         if count < least:
             raise fault(f"{count} should be greater than or equal to {least}", *at)
     return tuple(value) if several else value

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 from bench import resources
 from bench.errors import nearest
-from bench.settings_base import Model, NoDuplicates, NonEmptyList, one_line
+from bench.settings_base import Model, NoDuplicates, NonEmptyList, printable_line
 from bench.yaml_source import fault
 
 
@@ -29,14 +29,16 @@ class PaperTables(Model):
     pretrain: str | None = None  #: of the printed rows that this suite is about; null = all
     backbone: str | None = None  #: the same; null = all, or as `towers` says
     towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone
-    differs: Annotated[str, Field(max_length=500), AfterValidator(one_line)] = ""  #: what is different here, in words
+    differs: Annotated[str, Field(max_length=500), AfterValidator(printable_line)] = (
+        ""  #: what is different here, in words
+    )
     #: label of a method -> the printed rows it stands beside
     rows: dict[str, Annotated[tuple[PrintedRow, ...], NonEmptyList]] = Field(default_factory=dict)
 
     @field_validator("paper")
     @classmethod
     def _is_published(cls, paper: str) -> str:
-        papers = [file.stem for file in resources.published().glob("*.csv")]
+        papers = [file.stem for file in resources.published_folder().glob("*.csv")]
         if paper not in papers:
             raise fault(f"no paper {paper!r}{nearest(paper, papers)}")
         return paper

@@ -26,7 +26,7 @@ from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSe
 TRAINING_VERSION = 2
 
 
-def address(
+def run_address(
     run: Run,
     data_hash: str,
     manifest_hash: str | None,
@@ -147,17 +147,17 @@ class Run:
         external = self.scorer.content() if self.scorer else {}
         keep = {**self.keep.content(), "rule": self.keep_rule, **paid, **external}
         return {
-            **({"start": hashing.weights(self.start)} if self.start else {}),
+            **({"start": hashing.weights_identity(self.start)} if self.start else {}),
             **({"untrained": True} if self.untrained else {}),
             **({"average": self.average} if self.average is not None else {}),
             **({"keep": keep} if self.treated else {}),
             "method": self.method,
-            "config": hyperparameters.content(self.method, self.config),
+            "config": hyperparameters.config_content(self.method, self.config),
             "data": self.data.content(),
             "noise": {"kind": self.noise, "rate": self.rate, **({"options": options} if options else {})},
             "seed": self.seed,
             "budget": {"kind": self.budget.kind, "value": self.budget.value},
-            "towers": tower_files.content(self.towers),
+            "towers": tower_files.towers_content(self.towers),
             "train": self.train.content(),
             "reference": self.reference.content() if self.reference else None,
         }
@@ -206,11 +206,14 @@ class Scorer:
 
     def content(self) -> dict[str, Any]:
         """What identities see: the weights' bytes, wherever they lie, and how they are read."""
-        towers = {"towers": tower_files.content(self.run.towers), "size": self.run.data.size}
-        return {"weights": hashing.weights(self.weights), "read": {"run": self.stored} if self.stored else towers}
+        towers = {"towers": tower_files.towers_content(self.run.towers), "size": self.run.data.size}
+        return {
+            "weights": hashing.weights_identity(self.weights),
+            "read": {"run": self.stored} if self.stored else towers,
+        }
 
 
-def understood(section: dict[str, Any]) -> dict[str, Any]:
+def current_section(section: dict[str, Any]) -> dict[str, Any]:
     """Return a section of a settings.json without what earlier versions wrote of fields that are gone."""
     return {key: value for key, value in section.items() if (key, value) not in GONE}
 
@@ -221,7 +224,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
     Raises UserError, with `path`, for settings that this version does not understand, and for an unknown method.
     """
     try:
-        if (name := settings["method"]) not in registry.names():
+        if (name := settings["method"]) not in registry.method_names():
             fix = "give the file that defines it: --plugin FILE"
             raise UserError(f"{path}: was trained with the method {name!r}; {fix}")
         keep = settings.get("keep", {})
@@ -231,7 +234,7 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             method=name,
             preset=settings["preset"],
             config=settings["config"],
-            data=DataSettings.model_validate(understood(settings["data"])),
+            data=DataSettings.model_validate(current_section(settings["data"])),
             keep=KeepSettings.model_validate({**own, **settings.get("scorer", {})}),
             keep_rule=keep.get("rule", "samples"),
             pays_scorer=keep.get("pays_scorer", False),
@@ -240,11 +243,11 @@ def run_of_settings(settings: dict[str, Any], path: Path) -> Run:
             noise=settings["noise"]["kind"],
             rate=settings["noise"]["rate"],
             noise_file=settings["noise"].get("file"),
-            noise_options=understood(settings["noise"].get("options", {})),
+            noise_options=current_section(settings["noise"].get("options", {})),
             seed=settings["seed"],
             budget=Budget.model_validate({settings["budget"]["kind"]: settings["budget"]["value"]}),
             towers=TowerSettings.model_validate(settings["towers"]),
-            train=TrainSettings.model_validate(understood(settings["train"])),
+            train=TrainSettings.model_validate(current_section(settings["train"])),
             evaluate=EvaluateSettings.model_validate(settings["evaluate"]),
         )
     except (KeyError, TypeError, ValidationError) as error:

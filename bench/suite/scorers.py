@@ -29,9 +29,9 @@ def with_scorer(run: Run) -> Run:
     return replace(run, scorer=scorer or Scorer(place, _plain(run, keep.architecture)))
 
 
-def native_size(architecture: str) -> int:
+def smaller_side(architecture: str) -> int:
     """Return the pixels a side of the images of an architecture of open_clip, the smaller side where they differ."""
-    size = architectures.open_clip_model(architecture)["vision_cfg"].get("image_size", 224)
+    size = architectures.open_clip_config(architecture)["vision_cfg"].get("image_size", 224)
     return int(min(size) if isinstance(size, list) else size)
 
 
@@ -40,9 +40,9 @@ def _plain(run: Run, architecture: str | None) -> Run:
     plain = replace(run, keep=UNTREATED, reference=None, start=None, noise=None, rate=0.0, noise_file=None)
     if architecture is None:
         return plain
-    dim = architectures.open_clip_model(architecture)["embed_dim"]
+    dim = architectures.open_clip_config(architecture)["embed_dim"]
     towers = TowerSettings(image=architecture, text=architecture, dim=dim)
-    data = run.data.model_copy(update={"size": native_size(architecture)})
+    data = run.data.model_copy(update={"size": smaller_side(architecture)})
     return replace(plain, towers=towers, data=data)
 
 

@@ -22,7 +22,7 @@ from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
-from bench.settings_base import Location, Model, NoDuplicates, NonEmptyList, Positive, Rate, Word, Words, once
+from bench.settings_base import Location, Model, NoDuplicates, NonEmptyList, Positive, Rate, Word, Words, no_duplicates
 from bench.store.selection import LAST, Select
 from bench.suite.data_settings import SYNTHETIC as SYNTHETIC
 from bench.suite.data_settings import DataSettings as DataSettings
@@ -189,7 +189,7 @@ class TowerSettings(Model):
     @field_validator("image", "text")
     @classmethod
     def _known(cls, name: str, info: ValidationInfo) -> str:
-        if message := tower_families.unknown("image" if info.field_name == "image" else "text", name):
+        if message := tower_families.unknown_tower("image" if info.field_name == "image" else "text", name):
             raise fault(message)
         return name
 
@@ -253,8 +253,8 @@ class EvaluateSettings(Model):
     @classmethod
     def _in_the_catalogue(cls, datasets: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for family, names in datasets.items():
-            for position, name in enumerate(once(names)):
-                if message := families.unfit(family, name):
+            for position, name in enumerate(no_duplicates(names)):
+                if message := families.why_unmeasurable(family, name):
                     raise fault(message, family, position)
         return datasets
 

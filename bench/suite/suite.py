@@ -26,7 +26,7 @@ from bench.suite.run import Run
 from bench.suite.scorers import with_scorer
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
 from bench.suite.tune_settings import TuneSettings
-from bench.suite.unfit import inapplicable, left_out, unfit, unknown_names, unmeasured
+from bench.suite.unfit import misfits, omitted_towers, unknown_names, unmeasured_families, why_inapplicable
 from bench.yaml_source import YamlSource, fault, faults_of
 
 MOST_RUNS = 10_000  #: of a suite, and of its trials
@@ -113,7 +113,7 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
-        for place, message in unfit(self):
+        for place, message in misfits(self):
             raise fault(message, *place)
         return self
 
@@ -192,7 +192,7 @@ class Suite(Model):
         Seeds, then towers, budgets, noise rates, methods that apply.
         """
         rows = [
-            (towers, [entry for entry in self.methods if not inapplicable(entry, towers, self.data)])
+            (towers, [entry for entry in self.methods if not why_inapplicable(entry, towers, self.data)])
             for towers in self.towers
         ]
         return [
@@ -207,7 +207,7 @@ class Suite(Model):
     @property
     def applicable(self) -> tuple[MethodEntry, ...]:
         """The rows that have runs on one of the suite's towers at least."""
-        return tuple(entry for entry in self.methods if len(left_out(self, entry)) < len(self.towers))
+        return tuple(entry for entry in self.methods if len(omitted_towers(self, entry)) < len(self.towers))
 
     def seeds_of(self, rate: float, kind: str | None = None) -> tuple[int, ...]:
         """The seeds that runs have at a rate of a kind of noise, by default of the first kind that has the rate."""
@@ -255,7 +255,7 @@ class Suite(Model):
         the method starts from scores the pairs too; otherwise the suite's baseline does, or the row that `keep` names.
         """
         rows = self._references or self.methods
-        if start := registry.start(entry.method, entry.start):
+        if start := registry.starting_method(entry.method, entry.start):
             label = entry.reference or start
             own = (row for row in rows if row.method == start and row.label == label)
             return next(own, MethodEntry(method=start, start=self.start))
@@ -264,15 +264,15 @@ class Suite(Model):
     def chain(self, entry: MethodEntry) -> str:
         """Why an entry cannot start where its method does: that start needs a start of its own. "" if it can."""
         keep = self.keep_of(entry)
-        if (start := registry.start(entry.method, entry.start)) and (keep.by or keep.teacher):
+        if (start := registry.starting_method(entry.method, entry.start)) and (keep.by or keep.teacher):
             return f"{entry.method} starts from a run of {start}, which scores its pairs: omit keep.by and keep.teacher"
         given = self._reference(entry, keep)
         if given is not None and entry.average_with_start is not None:
             needed = f"a run that itself needs a run of {given.method}"
             return f"average_with_start: {entry.label} averages weights of {needed}; omit it"
-        if given is None or given.start or not (first := registry.find(given.method).reference):
+        if given is None or given.start or not (first := registry.find_method(given.method).reference):
             return ""
-        verb = "starts from" if registry.find(entry.method).reference else "is scored by"
+        verb = "starts from" if registry.find_method(entry.method).reference else "is scored by"
         begun = f"{entry.method} {verb} a run of {given.method}, which itself starts from a run of {first}"
         fix = f"train {given.method} first and give its weights-100.safetensors as start: of {entry.label}"
         return f"{begun}; references are not chained: {fix}"
@@ -292,7 +292,7 @@ class Suite(Model):
             label=entry.label,
             method=entry.method,
             preset=entry.preset,
-            config=hyperparameters.resolve(entry.method, entry.preset, entry.config),
+            config=hyperparameters.resolve_config(entry.method, entry.preset, entry.config),
             data=self.data.untreated,
             keep=self.keep_of(entry).under(rate),
             keep_rule=self.data.keep_rule,
@@ -335,7 +335,7 @@ def parse_suite(source: YamlSource, check_methods: bool = True) -> Suite:
         loaded = Suite.model_validate(source.data)
     except ValidationError as error:
         raise source.fail(faults_of(error, Suite)) from error
-    faults = [*unmeasured(loaded), *unknown_names(loaded)] if check_methods else []
+    faults = [*unmeasured_families(loaded), *unknown_names(loaded)] if check_methods else []
     if faults:
         raise source.fail(faults)
     return loaded

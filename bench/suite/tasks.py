@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from bench.catalogue import families
-from bench.catalogue.evaluation_sets import CLASS, parse
+from bench.catalogue.evaluation_sets import CLASS, parse_dataset
 from bench.catalogue.families import FAMILIES, TaskFamily
 from bench.catalogue.protocols import PROTOCOLS, Protocol
 from bench.errors import UserError
@@ -114,9 +114,9 @@ def _tasks(family: TaskFamily, name: str) -> list[Task]:
     """
     if own := family.of_package(name):
         return [Task(_name(family, one.label), one.dataset, one.train, one.validation) for one in own]
-    if message := families.unfit(family.name, name):
+    if message := families.why_unmeasurable(family.name, name):
         raise UserError(f"evaluate.datasets.{family.name}: {message}")
-    entry, _ = parse(name)
+    entry, _ = parse_dataset(name)
     train = entry.written("train") if family.learns else ""
     return [Task(_name(family, CLASS if "classification" in family.kinds else ""), entry.written(family.split), train)]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bench import reading
 from bench.catalogue.architectures import TowerConfig
 from bench.catalogue.tower_families import image_towers, text_towers
-from bench.data_folder import Missing, root
+from bench.data_folder import Missing, data_root
 from bench.errors import UserError
 from bench.hashing import Absent, digest
 
@@ -49,7 +49,7 @@ def missing_tokenizer(towers: TowerSettings) -> Missing:
     return Missing(f"vocabulary of {name}", (str(place), "the hub's cache"), get, 2**20)
 
 
-def vocabulary(towers: TowerSettings) -> str | Absent:
+def vocabulary_hash(towers: TowerSettings) -> str | Absent:
     """sha256 of the tokenizer's tokens and their ids, the same wherever its files lie and whichever they are.
 
     `Absent` if it is not there. UserError for files that hold none.
@@ -64,7 +64,7 @@ def vocabulary(towers: TowerSettings) -> str | Absent:
 @cache
 def _ids_in(file: Path) -> str:
     try:
-        text = io.StringIO(reading.content(file, VOCABULARY_BYTES).decode(), newline=None).read()
+        text = io.StringIO(reading.read_file(file, VOCABULARY_BYTES).decode(), newline=None).read()
         if file.suffix == ".txt":
             return digest({token: position for position, token in enumerate(text.removesuffix("\n").split("\n"))})
         described = json.loads(text)
@@ -77,7 +77,7 @@ def _ids_in(file: Path) -> str:
     return digest({**ids, **added})
 
 
-def missing(towers: TowerSettings) -> Iterator[Missing]:
+def missing_tower_files(towers: TowerSettings) -> Iterator[Missing]:
     """Vocabularies and weights of single towers that are not there. Weights that are fetched by name are not listed."""
     if tokenizer_name(towers) and _tokenizer(towers) is None:
         yield missing_tokenizer(towers)
@@ -88,7 +88,7 @@ def missing(towers: TowerSettings) -> Iterator[Missing]:
 
 def _own_place(towers: TowerSettings) -> Path:
     name = tokenizer_name(towers) or ""
-    return Path(name) if is_folder(towers.text) else root() / "tokenizers" / Path(name).name
+    return Path(name) if is_folder(towers.text) else data_root() / "tokenizers" / Path(name).name
 
 
 def _tokenizer(towers: TowerSettings) -> Path | None:
@@ -107,23 +107,23 @@ _DESCRIPTION = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
-def content(towers: TowerSettings) -> dict[str, Any]:
+def towers_content(towers: TowerSettings) -> dict[str, Any]:
     """Towers as identities see them: as their families describe them, vocabularies and given weights by their bytes."""
     described = towers.content()
     described["image"] = image_towers(towers.image).content(towers.image)
     described["text"] = text_towers(towers.text).content(towers.text)
     if tokenizer_name(towers) and not is_folder(towers.text):
-        described["tokenizer"] = vocabulary(towers)
+        described["tokenizer"] = vocabulary_hash(towers)
     for field in ("image_start", "text_start"):
         start = getattr(towers, field)
         if is_place(start):
-            described[field] = bytes_of(start, _WEIGHTS)
+            described[field] = files_hash(start, _WEIGHTS)
     return described
 
 
 def folder_content(folder: str) -> dict[str, str | Absent]:
     """A folder of a transformers model as identities see it: how the tower is built and how it reads texts."""
-    return {"folder": bytes_of(folder, _DESCRIPTION)}
+    return {"folder": files_hash(folder, _DESCRIPTION)}
 
 
 def tokenizer_name(towers: TowerSettings) -> str | None:
@@ -166,7 +166,7 @@ def _head(towers: TowerSettings, kind: str) -> TowerConfig:
 
 
 @cache
-def bytes_of(place: str, names: tuple[str, ...]) -> str | Absent:
+def files_hash(place: str, names: tuple[str, ...]) -> str | Absent:
     """sha256 of a file, or of those of `names` that lie in a folder; `Absent` if one cannot be read."""
     path, files = Path(place), _files(place, names)
     if not files:
@@ -174,7 +174,7 @@ def bytes_of(place: str, names: tuple[str, ...]) -> str | Absent:
     total = hashlib.sha256()
     for file in files:
         try:
-            with reading.opened(file) as opened:
+            with reading.open_file(file) as opened:
                 digest = hashlib.file_digest(opened, "sha256").digest()  # type: ignore[arg-type]  # it has readinto
         except OSError as error:
             return Absent(f"{file}: cannot be read: {error.strerror}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from bench.adapters import hyperparameters, registry
-from bench.catalogue.augmentations import fitting
+from bench.catalogue.augmentations import fitting_augmentations
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.noise_kinds import KINDS
 from bench.catalogue.tower_families import FEATURES
@@ -47,11 +47,12 @@ class SuiteSections(Protocol):
     def chain(self, entry: MethodEntry) -> str: ...
 
 
-def unfit(suite: SuiteSections) -> Iterator[FieldFault]:
+def misfits(suite: SuiteSections) -> Iterator[FieldFault]:
     """Sections that do not fit each other, whatever the methods."""
     kind, given = suite.data.images, suite.train.augment
-    if given not in fitting(kind):
-        message = f"{given!r} is no recipe for {kind}, which {suite.data.name} is{nearest(given, fitting(kind))}"
+    if given not in fitting_augmentations(kind):
+        advice = nearest(given, fitting_augmentations(kind))
+        message = f"no augmentation {given!r} for {kind} ({suite.data.name}){advice}"
         yield ("train", "augment"), message
     yield from _unknown_rows(suite)
     yield from _untrainable(suite)
@@ -196,7 +197,7 @@ def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> It
         yield ("data", "shards"), "images are the stored features of data.features; leave one of the two away"
 
 
-def unmeasured(suite: SuiteSections) -> Iterator[FieldFault]:
+def unmeasured_families(suite: SuiteSections) -> Iterator[FieldFault]:
     """Families of tasks without data sets, and suites that compare nothing."""
     noisy = any(noise.entry.fixed and any(noise.rates) for noise in suite.noise.kinds)
     for place, message in SuiteTasks(suite.data, suite.evaluate).faults(noisy):
@@ -214,12 +215,12 @@ def unmeasured(suite: SuiteSections) -> Iterator[FieldFault]:
 def unknown_names(suite: SuiteSections) -> Iterator[FieldFault]:
     """Mistakes that only adapters know: unknown methods, hyper-parameters and needs."""
     labels = [entry.label for entry in suite.methods]
-    if suite.baseline not in labels and suite.baseline not in registry.names():
-        known = nearest(suite.baseline, {*labels, *registry.names()})
+    if suite.baseline not in labels and suite.baseline not in registry.method_names():
+        known = nearest(suite.baseline, {*labels, *registry.method_names()})
         yield ("baseline",), f"{suite.baseline!r} is neither a label of this suite nor a method{known}"
     broken = False
     for position, entry in enumerate(suite.methods):
-        faults = hyperparameters.faults(entry.method, entry.preset, entry.config)
+        faults = hyperparameters.config_faults(entry.method, entry.preset, entry.config)
         for place, message in faults:
             yield ("methods", position, *place), message
         if faults:
@@ -227,12 +228,12 @@ def unknown_names(suite: SuiteSections) -> Iterator[FieldFault]:
             continue
         if chain := suite.chain(entry):
             yield ("methods", position, "method"), chain
-        needed, given = registry.start(entry.method, entry.start), entry.reference
+        needed, given = registry.starting_method(entry.method, entry.start), entry.reference
         of = next((row.method for row in suite.methods if row.label == given), None)
         if given and of != needed:
             what = f"starts from, or holds beside, a run of {needed}" if needed else "needs no run of another row"
             yield ("methods", position, "reference"), f"{entry.method} {what}, and {given} is a row of {of}"
-        wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
+        wanted = hyperparameters.method_needs(entry.method, entry.preset, entry.config)
         for towers in suite.towers:
             if not towers.stored:
                 for unmet in needs.unmet(wanted, towers, suite.data):
@@ -241,27 +242,27 @@ def unknown_names(suite: SuiteSections) -> Iterator[FieldFault]:
         yield from _nothing_applies(suite)
 
 
-def inapplicable(entry: MethodEntry, towers: TowerSettings, data: DataSettings) -> str:
+def why_inapplicable(entry: MethodEntry, towers: TowerSettings, data: DataSettings) -> str:
     """Return why a row has no runs on towers that read stored features; "" if it has.
 
     On other towers an unmet need is a mistake in the suite, which `unknown_names` finds.
     """
     if not towers.stored:
         return ""
-    wanted = hyperparameters.needs(entry.method, entry.preset, entry.config)
+    wanted = hyperparameters.method_needs(entry.method, entry.preset, entry.config)
     return "; ".join(_sentence(entry, *unmet) for unmet in needs.unmet(wanted, towers, data))
 
 
-def left_out(suite: SuiteSections, entry: MethodEntry) -> dict[str, str]:
+def omitted_towers(suite: SuiteSections, entry: MethodEntry) -> dict[str, str]:
     """Return the towers, by their label, on which a row has no runs, each with the reason."""
-    reasons = {one.label: inapplicable(entry, one, suite.data) for one in suite.towers}
+    reasons = {one.label: why_inapplicable(entry, one, suite.data) for one in suite.towers}
     return {label: reason for label, reason in reasons.items() if reason}
 
 
 def _nothing_applies(suite: SuiteSections) -> Iterator[FieldFault]:
     """The baseline, or all rows, if they have no runs on one of the suite's towers."""
     for towers in suite.towers:
-        reasons = {entry.label: inapplicable(entry, towers, suite.data) for entry in suite.methods}
+        reasons = {entry.label: why_inapplicable(entry, towers, suite.data) for entry in suite.methods}
         if all(reasons.values()):
             yield ("methods",), f"no method can be trained on these features: {next(iter(reasons.values()))}"
         elif reason := reasons[suite.baseline_row]:

@@ -37,7 +37,7 @@ def _is_block(module: nn.Module) -> bool:
     return sum(isinstance(part, nn.Conv2d | nn.Linear) for part in module.modules()) > 1
 
 
-def recompute(towers: OpenClipTowers) -> None:
+def recompute_blocks(towers: OpenClipTowers) -> None:
     """Keep of every block only its input for the backward pass; gradients are the same, draws of dropout too."""
     for tower in (towers.visual, towers.text):
         for block in blocks(tower):

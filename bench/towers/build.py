@@ -165,7 +165,7 @@ def open_clip_image(name: str, config: TowerConfig, dim: int) -> nn.Module:
     from open_clip.model import _build_vision_tower
 
     visual: Any = _build_vision_tower(dim, config, architectures.quick_gelu(name))
-    if name in architectures.open_clip_models() and hasattr(getattr(visual, "trunk", None), "set_input_size"):
+    if name in architectures.open_clip_config_files() and hasattr(getattr(visual, "trunk", None), "set_input_size"):
         visual.set_input_size(config["image_size"])  # open_clip builds timm's transformers for the size of their name
     made: nn.Module = visual
     return made

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bench.errors import UserError, one_line
 from bench.suite import tower_files
 from bench.suite.tower_files import hub_name
-from bench.towers.state_dicts import read, refuse_misfit, unwrapped
+from bench.towers.state_dicts import read_state_dict, read_unwrapped, refuse_misfit
 
 if TYPE_CHECKING:
     from bench.suite.settings import TowerSettings
@@ -22,10 +22,10 @@ _CLASSIFIERS = ("fc.", "head.", "classifier.", "last_linear.")
 _PROJECTIONS = ("proj", "head.", "attnpool.c_proj.", "attnpool.positional_embedding", "text_projection")
 
 
-def begin(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -> None:
+def start_pretrained(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -> None:
     """Put `image_start` and `text_start` into fresh towers; a projection that they lack stays fresh.
 
-    Without `fetch`, missing weights and those that are only a name are left out. Raises UserError for weights that
+    Without `fetch`, missing weights and those that are only a name are omitted. Raises UserError for weights that
     cannot be read or fetched, or do not fit.
     """
     for kind, tower, weights, start in (
@@ -36,7 +36,7 @@ def begin(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -> None:
             _fill(tower, weights(tower, spec, start), start, f"{kind}_start")
 
 
-def fetch(spec: TowerSettings) -> None:
+def fetch_pretrained(spec: TowerSettings) -> None:
     """Download the weights that are given by name. Raises UserError if they cannot be fetched."""
     if spec.image_start == "imagenet":
         _from_timm(spec)
@@ -49,7 +49,7 @@ def _image_weights(visual: nn.Module, spec: TowerSettings, start: str) -> dict[s
         return _from_timm(spec)
     if not Path(start).is_file():
         raise UserError(f"towers.image_start: {start}: no such file; a file of weights, or imagenet")
-    state = unwrapped(Path(start))
+    state = read_unwrapped(Path(start))
     weights = {name.removeprefix("module."): x for name, x in state.items() if isinstance(x, Tensor)}
     if any(name.startswith("visual.") for name in weights):  # a whole CLIP
         return {name.removeprefix("visual."): x for name, x in weights.items() if name.startswith("visual.")}
@@ -90,7 +90,7 @@ def _text_weights(text: nn.Module, spec: TowerSettings, start: str) -> dict[str,
     if start != "hub" and not files:
         raise UserError(f"towers.text_start: {folder}: holds neither model.safetensors nor pytorch_model.bin")
     path = _from_hub(spec.text) if start == "hub" else files[0]
-    named = {own_name(name): x for name, x in read(path).items()}
+    named = {own_name(name): x for name, x in read_state_dict(path).items()}
     weights = {name: x for name, x in named.items() if name is not None}
     if text.type_embedding is None:
         weights.pop("type_embedding", None)

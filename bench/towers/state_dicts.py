@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bench.catalogue import architectures
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import OPEN_CLIP
-from bench.reading import opened
+from bench.reading import open_file
 from bench.towers.bert import BertText, own_name
 from methods.protocol import Method
 
@@ -30,10 +30,10 @@ _UNUSED = re.compile(r"(^|\.)(logit_scale|logit_bias|attn_mask|num_batches_track
 _SHOWN = 3  #: wrong tensors that an error names
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_state_dict(path: Path) -> dict[str, Any]:
     """Return the content of a file without executing it. UserError if it is no safetensors and no state dict."""
     try:
-        opened(path).close()  # a FIFO would be waited for
+        open_file(path).close()  # a FIFO would be waited for
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         state = torch.load(path, map_location="cpu", weights_only=True)
@@ -44,9 +44,9 @@ def read(path: Path) -> dict[str, Any]:
     return state
 
 
-def unwrapped(path: Path) -> dict[str, Any]:
-    """Return the content of a file without the dictionaries that trainers wrap around; errors of `read`."""
-    state = read(path)
+def read_unwrapped(path: Path) -> dict[str, Any]:
+    """Return the content of a file without the dictionaries that trainers wrap around; errors of `read_state_dict`."""
+    state = read_state_dict(path)
     for wrapper in ("state_dict", "model"):
         if isinstance(state.get(wrapper), dict):
             state = state[wrapper]
@@ -105,7 +105,7 @@ def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
 
 def _entries(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a file by its own names, without dictionaries that are wrapped around them."""
-    state = unwrapped(path)
+    state = read_unwrapped(path)
     if {"towers", "method", "step"} <= state.keys():  # a checkpoint of ours
         state = {f"{part}.{name}": value for part in ("towers", "method") for name, value in state[part].items()}
     for given, value in state.items():
@@ -114,7 +114,7 @@ def _entries(path: Path) -> dict[str, Tensor]:
     return state
 
 
-def fit(path: Path, modules: dict[str, Any]) -> None:
+def load_tensors(path: Path, modules: dict[str, Any]) -> None:
     """Put the tensors of a file into `modules` ("towers", "method"); every name and shape must fit.
 
     A file without tensors of the method leaves it fresh: scores use only the towers. The UserError names tensors.
@@ -132,13 +132,13 @@ def fit(path: Path, modules: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def average(path: Path, modules: dict[str, Any], share: float) -> None:
-    """Average what `modules` hold, as of `fit`, with the tensors of a file: `share` of their own, the rest of the file.
+def average_with_file(path: Path, modules: dict[str, Any], share: float) -> None:
+    """Average the tensors of `modules` with those of a file: `share` of their own, the rest of the file.
 
     Parameters and the towers' running statistics are averaged; what a method counts or keeps of its rows is the file's.
     """
     own = {part: {name: x.clone() for name, x in module.state_dict().items()} for part, module in modules.items()}
-    fit(path, modules)
+    load_tensors(path, modules)
     for part, module in modules.items():
         averaged = module.state_dict() if part == "towers" else dict(module.named_parameters())
         for name, x in averaged.items():
@@ -157,7 +157,7 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
     configured. UserError if towers differ.
     """
     assert isinstance(method, nn.Module)
-    fit(path, {"towers": towers})
+    load_tensors(path, {"towers": towers})
     given = {name[7:]: value for name, (_, value) in tensors_of(path).items() if name.startswith("method.")}
     for name, value in _entries(path).items():
         if name.removeprefix("module.") == "logit_scale":  # open_clip's name for ours
@@ -168,7 +168,7 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
                 own.copy_(given[name])
 
 
-def same_activation(start: str, towers: TowerSettings, field: str = "start") -> None:
+def refuse_other_activation(start: str, towers: TowerSettings, field: str = "start") -> None:
     """Raise UserError if pretrained weights want another activation than the towers have: shapes do not show it.
 
     field: of the suite, that names the weights.
@@ -184,7 +184,7 @@ def same_activation(start: str, towers: TowerSettings, field: str = "start") -> 
             raise UserError(f"{field}: {start}: was trained with {have}, but towers.{kind} {name} has {given}")
 
 
-def located(start: str, field: str = "start") -> Path:
+def locate_weights(start: str, field: str = "start") -> Path:
     """Return the file of a suite's `start`: a path, or "open_clip:MODEL/TAG" for weights, downloaded if not here.
 
     field: of the suite, that names the weights.
@@ -196,10 +196,10 @@ def located(start: str, field: str = "start") -> Path:
         if not path.is_file():
             raise UserError(f"{field}: {start}: no such file; a path, or {OPEN_CLIP}MODEL/TAG")
         return path
-    return fetched(start.removeprefix(OPEN_CLIP), f"{field}: {start}", "fetch it elsewhere and give its path")
+    return fetch_weights(start.removeprefix(OPEN_CLIP), f"{field}: {start}", "fetch it elsewhere and give its path")
 
 
-def fetched(name: str, prefix: str, otherwise: str) -> Path:
+def fetch_weights(name: str, prefix: str, otherwise: str) -> Path:
     """Return the file of open_clip's pretrained weights "MODEL/TAG", downloaded if it is not here.
 
     Raises a UserError that begins with `prefix` if open_clip does not know the weights or cannot fetch them; in the

@@ -89,7 +89,7 @@ class ClipTokenizer:
         return tokens
 
 
-def published(towers: TowerSettings, config: dict[str, Any], _learn: Any) -> Tokenizer:
+def published_tokenizer(towers: TowerSettings, config: dict[str, Any], _learn: Any) -> Tokenizer:
     """Return the tokenizer of transformers that the text tower names, or CLIP's."""
     options = config.get("tokenizer_kwargs") or {}
     if tokenizer_name(towers):

@@ -100,7 +100,7 @@ class Books:
         if (saved := load_checkpoint(job.out)) is not None:
             job.towers.load_state_dict(saved["towers"])
             method.load_state_dict(saved["method"])
-            side_towers.restore(method, job.towers, saved)
+            side_towers.restore_side(method, job.towers, saved)
             self.first, self.ledger, optimiser = saved["step"], Ledger(**saved["ledger"]), saved["optimiser"]
         seen = [int(step) for (step,) in job.group.rows(self.first)]
         if len({*seen}) > 1:

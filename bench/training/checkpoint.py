@@ -79,7 +79,7 @@ class CheckpointWriter:
             "method": method.state_dict(),
             "optimiser": optimiser.state_dict(),
             "ledger": asdict(ledger),
-            **side_towers.state(method, towers),
+            **side_towers.side_state(method, towers),
         }
         self._writing = self._thread.submit(self._publish, host_copy(state))
 

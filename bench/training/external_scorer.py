@@ -10,23 +10,23 @@ import torch
 from bench.data import MemoryPairs, Pairs
 from bench.data.pairs import ResizedPairs
 from bench.data.photo import CROP
-from bench.data.source import source
+from bench.data.source import data_source
 from bench.errors import UserError, one_line
 from bench.hashing import OPEN_CLIP
 from bench.store import RunStore, reading
-from bench.store.verify import refuse_changed
+from bench.store.verify import refuse_changed_in_run
 from bench.suite.keep_settings import UNTREATED
 from bench.suite.run import Run, Scorer
 from bench.towers.build import OpenClipTowers
-from bench.towers.state_dicts import fit, located, same_activation
+from bench.towers.state_dicts import load_tensors, locate_weights, refuse_other_activation
 from bench.towers.tokenization import SmallVocabulary
 from bench.training.inputs import InputsReader
-from bench.training.job import fresh_towers, rebuilt
+from bench.training.job import fresh_towers, rebuilt_model
 from methods.base import Adapter
 from methods.protocol import Method
 
 
-def load(run: Run, device: torch.device) -> tuple[OpenClipTowers, Method]:
+def build_external_scorer(run: Run, device: torch.device) -> tuple[OpenClipTowers, Method]:
     """Build the model whose weights score the pairs of `run`, on `device`.
 
     Weights of a stored run are read by its method, others as towers whose embeddings are compared by their cosine.
@@ -38,7 +38,7 @@ def load(run: Run, device: torch.device) -> tuple[OpenClipTowers, Method]:
     assert scorer is not None
     try:
         _refuse_other_inputs(run, scorer.run)
-        path = located(scorer.weights, "keep.weights")
+        path = locate_weights(scorer.weights, "keep.weights")
         towers, method = _of_run(run, scorer, path, device) if scorer.stored else _bare(run, scorer, path, device)
         if run.keep.entry.score == "csd" and method.score == "cosine":
             fix = f"{run.keep.kind} needs a stored run of a method with variances"
@@ -57,13 +57,13 @@ def images_seen(run: Run, pairs: Pairs) -> Pairs:
         return pairs
     if isinstance(pairs, MemoryPairs):
         return ResizedPairs.of(pairs, size, CROP)
-    return source(run.data.model_copy(update={"size": size})).pairs()
+    return data_source(run.data.model_copy(update={"size": size})).pairs()
 
 
 def _of_run(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
     """Build a stored run's model as it was trained: its method, and the vocabulary of its own data."""
     home = RunStore(path.absolute().parent)
-    refuse_changed(home, path.name)
+    refuse_changed_in_run(home, path.name)
     inputs = InputsReader().for_model(scorer.run)
     settings = reading.read_json(home.path("settings.json"), "settings") or {}
     known = (settings.get("address") or {}).get("pairs")
@@ -73,13 +73,13 @@ def _of_run(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple
         raise UserError(f"{path}: was trained on other pairs than those of {name} here: {fix}")
     if scorer.run.towers.stored and InputsReader().for_model(_untreated(run)).pairs.content_hash != known:
         raise UserError(f"{path}: reads other stored features than data.features has; name weights of a run on these")
-    return rebuilt(scorer.run, inputs, path, device)
+    return rebuilt_model(scorer.run, inputs, path, device)
 
 
 def _bare(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
     """Build towers without a method: weights of open_clip, or of a run without its settings."""
     if scorer.weights.startswith(OPEN_CLIP):
-        same_activation(scorer.weights, scorer.run.towers, "keep.weights")
+        refuse_other_activation(scorer.weights, scorer.run.towers, "keep.weights")
     inputs = InputsReader().for_model(_untreated(run))
     torch.set_num_threads(run.train.threads)
     towers = fresh_towers(scorer.run, inputs)
@@ -87,7 +87,7 @@ def _bare(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[O
         what = "stored features" if scorer.run.towers.stored else "vocabulary"
         fix = "put settings.json of the run that made it beside it, or name its architecture of open_clip: keep.towers"
         raise UserError(f"{path}: does not say by which {what} it was trained; {fix}")
-    fit(path, {"towers": towers})
+    load_tensors(path, {"towers": towers})
     dtype = torch.float64 if run.train.precision == "fp64" else torch.float32
     return towers.to(device, dtype), Adapter(None, inputs.facts)
 

@@ -17,7 +17,7 @@ from bench.catalogue.noise_kinds import KINDS
 from bench.data.kept import KeptPairs
 from bench.data.noise import ManifestSummary, Noise, NoiseManifest
 from bench.data.pairs import Pairs, StoredFeatures
-from bench.data.source import source
+from bench.data.source import data_source
 from bench.errors import UserError
 from bench.suite.run import Run
 from bench.towers.tokenization import SmallVocabulary, Tokenizer
@@ -160,19 +160,19 @@ class InputsReader:
         """The run's noise, drawn from the run's seed; it is the same for every method of a suite."""
         if run.noise is None:
             return None
-        pairs = source(run.data).pairs()
+        pairs = data_source(run.data).pairs()
         key = _noise_key(run, pairs)
         if key not in self._noise:
             self._noise[key] = run.noise_of(pairs)
         return self._noise[key]
 
     def _inputs(self, run: Run, noise: Noise | None) -> Inputs:
-        pairs = source(run.data).pairs()
+        pairs = data_source(run.data).pairs()
         kept = self._kept_pairs(run, pairs) if run.treated else None
         vocabularies = self._vocabularies.setdefault(pairs, Vocabularies(pairs))
         if "text" in run.towers.stored:
             vocabularies.check(noise)
-        facts, scored = facts_of(run, len(pairs if kept is None else kept)), run.keep.entry.scored
+        facts, scored = method_facts(run, len(pairs if kept is None else kept)), run.keep.entry.scored
         return Inputs(pairs, noise, kept, facts, vocabularies, scored=scored, awaits_scores=scored)
 
     def _kept_pairs(self, run: Run, pairs: Pairs) -> KeptPairs:
@@ -182,9 +182,9 @@ class InputsReader:
         return self._kept[key]
 
 
-def facts_of(run: Run, seen: int) -> Facts:
+def method_facts(run: Run, seen: int) -> Facts:
     """The facts that the run's method may know. `seen`: number of pairs that the run may see."""
-    return Facts(seen, run.train.batch, run.towers.dim, run.seed, data.synonyms(run.data.name))
+    return Facts(seen, run.train.batch, run.towers.dim, run.seed, data.dataset_synonyms(run.data.name))
 
 
 def _noise_key(run: Run, pairs: Pairs) -> tuple[object, ...]:

@@ -12,19 +12,25 @@ from bench.adapters import hyperparameters
 from bench.catalogue.tower_families import learns_tokens
 from bench.data.features import FeaturePairs
 from bench.data.pairs import StoredFeatures
-from bench.data.source import source
-from bench.distributed import current
+from bench.data.source import data_source
+from bench.distributed import current_group
 from bench.errors import UserError
 from bench.hashing import OPEN_CLIP
 from bench.loading.loader import Loader
-from bench.loading.workers import processes
+from bench.loading.workers import worker_count
 from bench.store import RunStore, reading
 from bench.suite.run import Run
 from bench.suite.settings import SNAPSHOTS, DataSettings
 from bench.towers import pretrained
-from bench.towers.blocks import compile_blocks, recompute
+from bench.towers.blocks import compile_blocks, recompute_blocks
 from bench.towers.build import OpenClipTowers, build_towers, tokenizer_of
-from bench.towers.state_dicts import average, fit, located, same_activation, start_from
+from bench.towers.state_dicts import (
+    average_with_file,
+    load_tensors,
+    locate_weights,
+    refuse_other_activation,
+    start_from,
+)
 from bench.training import side_towers
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import Inputs, Vocabularies
@@ -37,12 +43,12 @@ Starts = Literal["all", "files", "none"]
 _DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 is an autocast type
 
 
-def build(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Method]:
+def build_model(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Method]:
     """Fresh towers and method, drawn from the run's seed alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "initialisation").initial_seed())
         towers = fresh_towers(run, inputs)
-        method = hyperparameters.make(run.method, None, run.config, inputs.facts)
+        method = hyperparameters.make_method(run.method, None, run.config, inputs.facts)
     return towers, method
 
 
@@ -50,7 +56,7 @@ def fresh_towers(run: Run, inputs: Inputs, device: str = "cpu") -> OpenClipTower
     """A run's towers before it begins at weights; on "meta" they have shapes alone, without draws and memory."""
     spec = run.towers
     of = spec.vocabulary_of
-    words = Vocabularies(source(DataSettings(name=of)).pairs()) if of else inputs.vocabularies
+    words = Vocabularies(data_source(DataSettings(name=of)).pairs()) if of else inputs.vocabularies
     tokenizer = tokenizer_of(spec, words)
     size = inputs.pairs.width if isinstance(inputs.pairs, StoredFeatures) else run.data.size
     with torch.device(device):
@@ -58,12 +64,12 @@ def fresh_towers(run: Run, inputs: Inputs, device: str = "cpu") -> OpenClipTower
 
 
 def begins_with_files(run: Run) -> bool:
-    """Whether `prepare` with starts="files" reads weights."""
+    """Whether `prepare_model` with starts="files" reads weights."""
     starts = (run.start, run.towers.image_start, run.towers.text_start)
     return any(start is not None and Path(start).exists() for start in starts)
 
 
-def prepare(
+def prepare_model(
     method: Method,
     towers: OpenClipTowers,
     run: Run,
@@ -97,33 +103,33 @@ def prepare(
     towers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # halves a small ResNet's step on CPUs
     method.to(device, dtype)
     if run.average is not None and final is not None:
-        average(final, {"towers": towers, "method": method}, run.average)
+        average_with_file(final, {"towers": towers, "method": method}, run.average)
 
 
-def rebuilt(run: Run, inputs: Inputs, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
+def rebuilt_model(run: Run, inputs: Inputs, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
     """A run's towers and method with the weights in a file, which replace those that the run started from.
 
     Sets the process to the run's number of threads. Raises UserError if the weights do not fit.
     """
     torch.set_num_threads(run.train.threads)
-    towers, method = build(run, inputs)
-    prepare(method, towers, run, device, None, starts="none")
-    fit(weights, {"towers": towers, "method": method})
+    towers, method = build_model(run, inputs)
+    prepare_model(method, towers, run, device, None, starts="none")
+    load_tensors(weights, {"towers": towers, "method": method})
     return towers, method
 
 
 def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: Path | None, fetch: bool) -> None:
     if run.start is not None:
         if run.start.startswith(OPEN_CLIP):
-            same_activation(run.start, run.towers)
+            refuse_other_activation(run.start, run.towers)
         if not fetch and not Path(run.start).is_file():
             return
         _refuse_other_words(run)
-        start_from(located(run.start), method, towers)
+        start_from(locate_weights(run.start), method, towers)
     elif reference is not None:
         start_from(reference, method, towers)
     else:
-        pretrained.begin(towers, run.towers, fetch)
+        pretrained.start_pretrained(towers, run.towers, fetch)
 
 
 def _refuse_other_words(run: Run) -> None:
@@ -147,15 +153,15 @@ def make_job(
 ) -> TrainingJob:
     """A training that is ready to start or to resume. Sets the process to the run's number of threads.
 
-    `starts` as in `prepare`.
+    `starts` as in `prepare_model`.
     """
     torch.set_num_threads(run.train.threads)
-    towers, method = build(run, inputs)
-    prepare(method, towers, run, device, reference, starts)
+    towers, method = build_model(run, inputs)
+    prepare_model(method, towers, run, device, reference, starts)
     if isinstance(inputs.pairs, FeaturePairs):
         inputs.pairs.refuse_fewer_views(1 + method.extra_views)
     if run.train.recompute:
-        recompute(towers)
+        recompute_blocks(towers)
     if run.train.compile:
         compile_blocks(towers, device)
     loader = Loader(
@@ -167,9 +173,9 @@ def make_job(
         recipe=run.train.augment,
         dtype=_DTYPES.get(run.train.precision, torch.float32),
         device=device,
-        workers=0 if source(run.data).in_memory else processes(run.data.workers, current().world),
+        workers=0 if data_source(run.data).in_memory else worker_count(run.data.workers, current_group().world),
     )
-    return TrainingJob(method, towers, loader, run.train, resolved, run.seed, out, current(), device, SNAPSHOTS)
+    return TrainingJob(method, towers, loader, run.train, resolved, run.seed, out, current_group(), device, SNAPSHOTS)
 
 
 def available_device() -> torch.device:

@@ -22,7 +22,7 @@ from methods.protocol import Batch, Clock, Rows, Tensors
 ENTRIES = 2**22  #: similarities that a tile holds at once, 16 MiB in fp32; other tiles would round differently
 
 
-def tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
+def anchor_tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
     """This rank's anchors in tiles of whole blocks of 32; a whole-batch loss has one tile of all B."""
     if whole_batch:
         yield slice(0, batch)
@@ -88,7 +88,7 @@ def _train(job: TrainingJob, books: Books) -> None:
         # 3. The loss in tiles of anchors, each sent back at once, so its memory grows linearly with the batch.
         terms: dict[str, Tensor] = {}
         weight = 1.0 / group.world if method.whole_batch else 1.0
-        for anchors in tiles(method.whole_batch, share, batch):
+        for anchors in anchor_tiles(method.whole_batch, share, batch):
             with torch.no_grad():
                 constants = method.draw(z, observed, anchors)
             parts = method.loss(z, constants, anchors)
@@ -120,7 +120,7 @@ def _train(job: TrainingJob, books: Books) -> None:
         optimiser.zero_grad(set_to_none=True)
         group.commit_batchnorm(norms)
         method.after_step(clock)
-        side_towers.follow(method, towers, clock)
+        side_towers.update_average(method, towers, clock)
         if (step + 1) % per_epoch == 0:
             method.end_epoch(clock.epoch)
 

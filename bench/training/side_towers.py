@@ -9,7 +9,7 @@ import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from bench.towers.build import OpenClipTowers
-from bench.towers.state_dicts import fit
+from bench.towers.state_dicts import load_tensors
 from methods.protocol import Clock, Method
 
 
@@ -18,7 +18,7 @@ def hold_reference(method: Method, towers: OpenClipTowers, weights: Path | None)
     if method.side == "reference":
         side = towers.copied()
         if weights is not None:
-            fit(weights, {"towers": side})
+            load_tensors(weights, {"towers": side})
         towers.hold_side(side)
 
 
@@ -29,7 +29,7 @@ def hold_average(method: Method, towers: OpenClipTowers) -> None:
 
 
 @torch.no_grad()
-def follow(method: Method, towers: OpenClipTowers, clock: Clock) -> None:
+def update_average(method: Method, towers: OpenClipTowers, clock: Clock) -> None:
     """After an optimiser step: side <- m * side + (1 - m) * towers for parameters; buffers are copied."""
     if method.side != "ema":
         return
@@ -42,12 +42,12 @@ def follow(method: Method, towers: OpenClipTowers, clock: Clock) -> None:
         mine.copy_(buffer)
 
 
-def state(method: Method, towers: OpenClipTowers) -> dict[str, Any]:
+def side_state(method: Method, towers: OpenClipTowers) -> dict[str, Any]:
     """The side towers' part of a checkpoint. Only an average has one; a reference's weights are stored with its run."""
     return {"side": towers.side.state_dict()} if method.side == "ema" else {}
 
 
-def restore(method: Method, towers: OpenClipTowers, saved: dict[str, Any]) -> None:
-    """The inverse of `state`."""
+def restore_side(method: Method, towers: OpenClipTowers, saved: dict[str, Any]) -> None:
+    """The inverse of `side_state`."""
     if method.side == "ema":
         towers.side.load_state_dict(saved["side"])

@@ -18,10 +18,10 @@ from typing import Any
 
 import bench.catalogue
 import bench.console
-from bench.resources import published
+from bench.resources import published_folder
 from bench.store import Damaged
 from bench.store.files import dump
-from bench.store.reading import parsed, read_bytes
+from bench.store.reading import parse_stored_json, read_bytes
 from reports.figures.figure_registry import FIGURES
 from reports.figures.histograms import SIMILAR, SIMILARITIES, Learned, names_of_own
 from reports.figures.pictures import Picture, file_name
@@ -59,7 +59,7 @@ def _seen(results: Results, diagnostics: Learned) -> list[Any]:
     ]
     started = any(entry.get("untrained") for entry in results.methods.values())  # their diagnostics are shown as well
     maps = sorted((results.runs[0].stored.folder.parents[1] / results.suite / "maps").glob("*.csv")) if runs else []
-    printed = sorted(published().glob("*.csv")) if plan.get("tables") else []
+    printed = sorted(published_folder().glob("*.csv")) if plan.get("tables") else []
     return [plan, runs, list(diagnostics.items()) if started else [], _contents((*maps, *printed))]
 
 
@@ -87,7 +87,7 @@ def kept(folder: Path, wanted: Mapping[str, str]) -> dict[str, Picture | None]:
     None stands for a figure that there are no numbers for.
     """
     try:
-        entries = parsed(folder / FILE, read_bytes(folder / FILE, LIMIT) or b"{}")
+        entries = parse_stored_json(folder / FILE, read_bytes(folder / FILE, LIMIT) or b"{}")
     except Damaged:
         return {}
     found: dict[str, Picture | None] = {}

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
 from bench.errors import UserError, nearest
-from bench.resources import published
+from bench.resources import published_folder
 from reports.figures.chosen import BEST, chosen_of
 from reports.figures.figure_style import Sheet, finish, handles, look, medium, plain
 from reports.figures.pictures import Picture, style_of
@@ -119,7 +119,7 @@ def _printed(results: Results) -> set[tuple[str, str, str]]:
     paper = PAPERS.get((results.plan.get("tables") or {}).get("paper", ""))
     if paper is None or not paper.radar:
         return set()
-    numbers = [one for one in read(published(), paper.name) if one.table in paper.radar]
+    numbers = [one for one in read(published_folder(), paper.name) if one.table in paper.radar]
     known = ((DATASETS.get(one.dataset, ""), paper.metrics.get(one.metric)) for one in numbers)
     return {(dataset, name, own.metric) for dataset, own in known if dataset and own for name in own.families}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.catalogue.evaluation_sets import entries
+from bench.catalogue.evaluation_sets import evaluation_sets
 from reports.measure import Ask, Found, Measure, averaged, cell
 from reports.papers.layouts import DATASETS, Own, value
 from reports.papers.printed_tables import NOT_OURS, Beside, Printed, beside, printed
@@ -100,7 +100,7 @@ def _ask(table: Printed, tasks: Tasks, number: Published, row: Sequence[Publishe
     own = paper.rows.get(f"{number.method} {value(number, 'K')}".strip()) or paper.metrics.get(number.metric)
     if own is not None and number.heading in paper.means:
         group = paper.means[number.heading]  # of the DataComp suite, or all of it
-        among = [name for name, one in entries().items() if one.datacomp and group in ("datacomp", one.group)]
+        among = [name for name, one in evaluation_sets().items() if one.datacomp and group in ("datacomp", one.group)]
         return _average([_record(tasks, name, own) for name in among])
     dataset = DATASETS.get(number.dataset)
     return None if own is None or dataset is None else _record(tasks, dataset, own)
@@ -113,7 +113,7 @@ def _average(parts: Sequence[Ask | None]) -> Ask | None:
 
 
 def _record(tasks: Tasks, dataset: str, own: Own) -> Ask:
-    metric = own.metric or entries()[dataset].metric
+    metric = own.metric or evaluation_sets()[dataset].metric
     known = [task for kind in own.families for task in tasks.get((dataset, kind, metric), ())]
 
     def ask(run: RunResult, score: str) -> Found:

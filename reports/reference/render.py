@@ -16,7 +16,7 @@ from bench.console.markup import Html, html, together
 from bench.errors import UserError
 from bench.store import Store
 from bench.store.files import write_bytes
-from bench.store.incoming import unpacked
+from bench.store.incoming import unpack_incoming
 from bench.store.pack import ARCHIVE
 from reports.build import all_tables, build, table_files
 from reports.pages.answer import answers, judged, question
@@ -56,7 +56,7 @@ def render(root: Path, out: Path) -> list[Path]:
     Nothing is written unless every archive is whole. Raises UserError for a folder without comparisons, and for an
     archive that is damaged, forged or holds another number of suites than one.
     """
-    claims = read_claims(resources.published())
+    claims = read_claims(resources.published_folder())
     files, made = dict[str, bytes](), list[Comparison]()
     for folder in comparisons(root):
         with opened(folder) as (suite, store):
@@ -111,7 +111,7 @@ def comparisons(root: Path) -> list[Path]:
 @contextmanager
 def opened(folder: Path) -> Iterator[tuple[str, Store]]:
     """Yield a comparison's suite and a store of its runs, in a private folder. Raises UserError as `render` does."""
-    with unpacked(folder / ARCHIVE) as store:
+    with unpack_incoming(folder / ARCHIVE) as store:
         suites = store.plans()
         if len(suites) != 1:
             raise UserError(f"{folder / ARCHIVE}: holds the plans of {len(suites)} suites, and should hold one")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from bench.errors import UserError
 from bench.store import Store
-from bench.store.incoming import unpacked
+from bench.store.incoming import unpack_incoming
 from bench.store.pack import ARCHIVE, RERUNS, SUFFIX
 from bench.store.reading import read_json
 from reports.headlines import headlines, primary
@@ -80,7 +80,7 @@ def opened(path: Path, check: Check | None = None) -> Iterator[list[Source]]:
         return
     note: Any = read_json(path.with_name(path.name.removesuffix(SUFFIX) + RERUNS))
     consistent = isinstance(note, dict) and note.get("consistent") is True
-    with unpacked(path) as store:
+    with unpack_incoming(path) as store:
         computed = check(path, store) if check and path.name != ARCHIVE else None
         rerun = str(note.get("run")) if consistent else None
         yield [Source(load(suite, store), rerun, computed) for suite in store.plans()]

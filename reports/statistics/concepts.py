@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from bench.catalogue.families.random_guess import RECALLS, TOPS
-from bench.catalogue.families.tied_hits import hits
+from bench.catalogue.families.tied_hits import hit_probability
 from bench.store import Damaged
 from reports.headlines import Named
 from reports.results import RunResult
@@ -87,7 +87,7 @@ def _part(arrays: Arrays, score: str, metric: str, concepts: np.ndarray) -> tupl
         return None
     better, tied_wrong, tied_right = (arrays[prefix + name] for name in _COUNTS)
     of = concepts[arrays[f"{score}_owner"]] if side == "t2i" else concepts
-    return hits(better, tied_wrong, tied_right, int(k)), of
+    return hit_probability(better, tied_wrong, tied_right, int(k)), of
 
 
 @dataclass(frozen=True)

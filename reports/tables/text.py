@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from bench.console.text import columns, joined
+from bench.console.text import align_columns, join_lines
 from reports.tables.table import Table, words
 
 
@@ -19,7 +19,7 @@ def table_text(table: Table, width: int = 100) -> str:
         cells = zip(row.cells, table.columns, strict=True)
         shown = (words(cell, column, table.full_under(row.group)) for cell, column in cells)
         rows.append([row.label + row.mark, *(" ".join(filter(None, one)) for one in shown)])
-    made = iter(columns(rows, right=True))
+    made = iter(align_columns(rows, right=True))
     lines = [table.title, *textwrap.wrap(table.description, width), ""]
     lines += [next(made) for _ in range(above)]
     for group, members in table.groups():
@@ -29,4 +29,4 @@ def table_text(table: Table, width: int = 100) -> str:
     lines += [""] if notes else []
     for note in notes:
         lines += textwrap.wrap(note, width, initial_indent="- ", subsequent_indent="  ")
-    return joined(lines)
+    return join_lines(lines)

@@ -48,20 +48,19 @@ def write(folder: Path, text: str, name: str = "mine.py") -> Path:
 
 
 def test_every_method_of_the_package_can_be_found_and_made() -> None:
-    methods = {name: registry.find(name) for name in registry.names()}
+    methods = {name: registry.find_method(name) for name in registry.method_names()}
     assert {"clip", "siglip"} <= set(methods)
     for name, method in methods.items():
         assert method.name == name
-        made = hyperparameters.make(name, None, {}, Facts(rows=64, batch=8, dim=4, seed=0))
+        made = hyperparameters.make_method(name, None, {}, Facts(rows=64, batch=8, dim=4, seed=0))
         assert isinstance(made, method)
         for preset in method.presets:
-            hyperparameters.resolve(name, preset, {})
+            hyperparameters.resolve_config(name, preset, {})
 
 
 def test_listing_names_imports_neither_torch_nor_adapters() -> None:
-    code = (
-        "import sys; from bench.adapters import registry; assert 'clip' in registry.names(); registry.source('clip');"
-    )
+    code = "import sys; from bench.adapters import registry;"
+    code += "assert 'clip' in registry.method_names(); registry.method_source('clip');"
     code += "from bench.adapters.reach import adapter_source_hash; adapter_source_hash('clip');"
     code += "assert not {'torch', 'methods.clip', 'methods.base'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
@@ -70,14 +69,14 @@ def test_listing_names_imports_neither_torch_nor_adapters() -> None:
 def test_a_plugin_is_a_method_like_any_other(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     assert registry.add_plugin(path) == "mine"
-    assert "mine" in registry.names()
-    assert hyperparameters.resolve("mine", "paper", {"sizes": [3]}) == {
+    assert "mine" in registry.method_names()
+    assert hyperparameters.resolve_config("mine", "paper", {"sizes": [3]}) == {
         "temperature": 1.0,
         "learnable_scale": True,
         "sizes": (3,),
         "mode": "b",
     }
-    method = hyperparameters.make("mine", "paper", {"temperature": 0.5}, Facts(rows=8, batch=4, dim=2, seed=0))
+    method = hyperparameters.make_method("mine", "paper", {"temperature": 0.5}, Facts(rows=8, batch=4, dim=2, seed=0))
     assert (method.config.temperature, method.config.mode) == (0.5, "b")
 
 
@@ -108,7 +107,7 @@ def test_hyper_parameters_are_checked(
 ) -> None:
     registry.add_plugin(write(tmp_path, GOOD))
     with pytest.raises(UserError) as caught:
-        hyperparameters.resolve("mine", preset, config)
+        hyperparameters.resolve_config("mine", preset, config)
     assert str(caught.value) == expected
 
 
@@ -119,7 +118,7 @@ def test_the_place_of_a_refused_value_comes_from_the_error_not_from_its_words(tm
     )
     registry.add_plugin(write(tmp_path, plain))
     with pytest.raises(UserError, match=r"^mine: config: Config\.sizes = 9 , in words$"):
-        hyperparameters.resolve("mine", None, {"sizes": [9]})
+        hyperparameters.resolve_config("mine", None, {"sizes": [9]})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +139,7 @@ def test_the_place_of_a_refused_value_comes_from_the_error_not_from_its_words(tm
 def test_a_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     registry.add_plugin(write(tmp_path, text))
     with pytest.raises(UserError, match=message):
-        registry.find("mine")
+        registry.find_method("mine")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,7 @@ def test_a_broken_plugin_is_named_with_its_line(tmp_path: Path, text: str, messa
 def test_what_is_no_plugin_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         registry.add_plugin(write(tmp_path, text))
-    assert {"mine", "other"}.isdisjoint(registry.names())
+    assert {"mine", "other"}.isdisjoint(registry.method_names())
 
 
 def test_a_missing_plugin(tmp_path: Path) -> None:
@@ -187,8 +186,8 @@ def test_an_entry_point_is_a_method(install: Path) -> None:
     (install / "entry_points.txt").write_text("[bench.methods]\nmine = lab_method:Mine\n")
     write(install.parent, GOOD, "lab_method.py")
     assert importlib.metadata.entry_points(group=registry.GROUP)
-    assert registry.find("mine").__module__ == "lab_method"
-    assert registry.source("mine").path == install.parent / "lab_method.py"
+    assert registry.find_method("mine").__module__ == "lab_method"
+    assert registry.method_source("mine").path == install.parent / "lab_method.py"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +202,7 @@ def test_a_wrong_entry_point(install: Path, line: str, message: str) -> None:
     (install / "entry_points.txt").write_text(f"[bench.methods]\n{line}\n")
     write(install.parent, GOOD, "lab_method.py")
     with pytest.raises(UserError, match=message):
-        registry.find(line.split()[0])
+        registry.find_method(line.split()[0])
 
 
 def test_a_need_that_is_no_word_names_the_nearest(tmp_path: Path) -> None:
@@ -213,4 +212,4 @@ def test_a_need_that_is_no_word_names_the_nearest(tmp_path: Path) -> None:
     )
     registry.add_plugin(file)
     with pytest.raises(UserError, match=r"needs of Needy holds 'pixel', which is no need; did you mean 'pixels'\?"):
-        registry.find("needy")
+        registry.find_method("needy")

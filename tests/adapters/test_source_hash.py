@@ -23,7 +23,7 @@ import torch
 
 from bench.adapters import modules, reach, registry, syntax
 from bench.adapters.reach import Reach, source_hash
-from bench.checks.subject import Subject, constants, everywhere
+from bench.checks.subject import Subject, all_moments, constants
 from bench.checks.trainings import Training, train_alone
 from bench.errors import UserError
 from bench.store import RunStore
@@ -32,7 +32,7 @@ from methods.protocol import Cost, Phase
 ROOT = Path(__file__).parents[2]
 METHODS = ROOT / "methods"
 GOLDEN = Path(__file__).with_name("source_hashes.json")
-NAMES = [name for name in registry.names() if registry.source(name).module.startswith("methods.")]
+NAMES = [name for name in registry.method_names() if registry.method_source(name).module.startswith("methods.")]
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -59,10 +59,10 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "methods"
     folder.mkdir()
     for path in METHODS.glob("*.py"):
-        (folder / path.name).write_text(ast.unparse(syntax.parse(path.read_bytes(), str(path))))
+        (folder / path.name).write_text(ast.unparse(syntax.parse_meaning(path.read_bytes(), str(path))))
 
     places = {f"methods.{path.stem}".removesuffix(".__init__"): path for path in folder.glob("*.py")}
-    monkeypatch.setattr(modules, "file_of", places.get)
+    monkeypatch.setattr(modules, "source_file", places.get)
     return folder
 
 
@@ -70,7 +70,7 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Summaries of definitions by their trees: in a changed file all but one definition are as they were."""
     made: dict[str, syntax.DefinitionSummary] = {}
-    summarise = syntax.summary.__wrapped__
+    summarise = syntax.summarise.__wrapped__
 
     @functools.lru_cache(maxsize=8192)
     def summary(node: ast.AST) -> syntax.DefinitionSummary:
@@ -79,7 +79,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> None:
             made[tree] = summarise(node)
         return made[tree]
 
-    monkeypatch.setattr(syntax, "summary", summary)
+    monkeypatch.setattr(syntax, "summarise", summary)
 
 
 def test_the_shipped_adapters_have_the_stored_hashes() -> None:
@@ -238,7 +238,7 @@ def executed(name: str, folder: Path) -> set[CodeType]:
     try:
         settings: dict[str, Any] = {"towers": "vit", "precision": "fp32", "batch": 16}
         train_alone(Training(name, steps=4, rows=32, **settings), RunStore(folder / name))
-        for number, (_, variant, method, z, when) in enumerate(itertools.islice(everywhere(subject), 40)):
+        for number, (_, variant, method, z, when) in enumerate(itertools.islice(all_moments(subject), 40)):
             observed, drawn = constants(method, z, when)
             method.loss(z, drawn, slice(0, len(z["image"])))
             if number % 5 == 0:
@@ -262,7 +262,7 @@ def test_whatever_runs_is_reached(name: str, tmp_path: Path) -> None:
             continue
         known = f"{module}:{first}" in items or (bool(rest) and f"{module}:{first}.{rest[0]}" in items)
         assert known, f"{module}:{code.co_qualname}"
-        tree = modules.read(module, Path(code.co_filename))
+        tree = modules.read_module(module, Path(code.co_filename))
         for word in code.co_names:
             if any(isinstance(one, ast.Assign) for one in tree.bindings.get(word, ())):
                 assert f"{module}:{word}" in items, f"{code.co_qualname} of {module} reads {word}"

@@ -14,7 +14,9 @@ from bench.errors import UserError
 
 def meaning(source: str) -> str:
     """The statements of a file as they enter hashes."""
-    return json.dumps([syntax.plain(one) for one in syntax.parse(source.encode(), "x.py").body], sort_keys=True)
+    return json.dumps(
+        [syntax.plain_tree(one) for one in syntax.parse_meaning(source.encode(), "x.py").body], sort_keys=True
+    )
 
 
 def statement(source: str) -> ast.stmt:
@@ -129,24 +131,24 @@ def test_a_statement_binds_these_names(source: str, names: set[str]) -> None:
     ],
 )
 def test_a_statement_acts_if_it_calls_something_for_its_effect(source: str, does: bool) -> None:
-    assert syntax.acts(statement(source)) is does
+    assert syntax.has_effect(statement(source)) is does
 
 
 def test_chains_are_names_with_the_attributes_behind_them() -> None:
-    chains = set(syntax.chains(statement("x = a.b.c(d.e) + f[g.h].i + k")))
+    chains = set(syntax.attribute_chains(statement("x = a.b.c(d.e) + f[g.h].i + k")))
     assert {("a", ("b", "c")), ("d", ("e",)), ("g", ("h",)), ("k", ())} <= chains
     assert ("f", ()) in chains, "an attribute of what is no name belongs to nobody"
 
 
 def test_words_behind_dots_and_in_getattr_are_attributes() -> None:
     node = statement("x = a.b(getattr(c, 'd'), hasattr(e, 'f'), g('h'), getattr(c, i))")
-    assert syntax.attributes(node) == {"b", "d", "f"}
+    assert syntax.attribute_words(node) == {"b", "d", "f"}
 
 
 def test_members_of_a_class_are_the_statements_that_bind_them() -> None:
     node = statement("class A:\n    x = 1\n    def f(self): pass\n    x = 2")
     assert isinstance(node, ast.ClassDef)
-    members = syntax.members(node)
+    members = syntax.class_members(node)
     assert {name: len(lines) for name, lines in members.items()} == {"x": 2, "f": 1}
 
 
@@ -155,19 +157,19 @@ def test_a_module_says_who_binds_what(tmp_path: Path) -> None:
     package.mkdir()
     file = package / "inner.py"
     file.write_text("import os.path\nfrom . import near\nfrom .near import thing as other\nA = 1\nA += 1\n")
-    module = modules.read("pack.inner", file)
+    module = modules.read_module("pack.inner", file)
     assert module.package == "pack"
     assert module.bindings["os"] == [modules.Alias("os", None)]
     assert module.bindings["near"] == [modules.Alias("pack", "near")]
     assert module.bindings["other"] == [modules.Alias("pack.near", "thing")]
     assert len(module.bindings["A"]) == 2
-    assert modules.read("pack", package / "inner.py").package == ""
+    assert modules.read_module("pack", package / "inner.py").package == ""
 
 
 def test_relative_imports_climb_from_the_package(tmp_path: Path) -> None:
     file = tmp_path / "__init__.py"
     file.write_text("from .. import up\nfrom ..up.more import x\nfrom . import own\n")
-    module = modules.read("a.b.c", file)
+    module = modules.read_module("a.b.c", file)
     assert module.package == "a.b.c"
     places = {name: one for name, (one,) in module.bindings.items()}
     assert places == {
@@ -180,12 +182,12 @@ def test_relative_imports_climb_from_the_package(tmp_path: Path) -> None:
 def test_a_changed_file_is_read_again_and_a_broken_one_is_named(tmp_path: Path) -> None:
     file = tmp_path / "m.py"
     file.write_text("a = 1\n")
-    assert set(modules.read("m", file).bindings) == {"a"}
+    assert set(modules.read_module("m", file).bindings) == {"a"}
     file.write_text("b = 1\n")
-    assert set(modules.read("m", file).bindings) == {"b"}
+    assert set(modules.read_module("m", file).bindings) == {"b"}
     file.write_text("ok = 1\nb = = 1\n")
     with pytest.raises(UserError, match=r"m\.py:2: SyntaxError"):
-        modules.read("m", file)
+        modules.read_module("m", file)
 
 
 def test_files_of_modules_are_found_without_importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +196,7 @@ def test_files_of_modules_are_found_without_importing(tmp_path: Path, monkeypatc
     for file in (deep.parent / "__init__.py", deep / "__init__.py", deep / "leaf.py"):
         file.write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert modules.file_of("lonely_package.deep") == deep / "__init__.py"
-    assert modules.file_of("lonely_package.deep.leaf") == deep / "leaf.py"
-    assert modules.file_of("lonely_package.deep.none") is None
-    assert modules.file_of("no_such_package_at_all") is None
+    assert modules.source_file("lonely_package.deep") == deep / "__init__.py"
+    assert modules.source_file("lonely_package.deep.leaf") == deep / "leaf.py"
+    assert modules.source_file("lonely_package.deep.none") is None
+    assert modules.source_file("no_such_package_at_all") is None

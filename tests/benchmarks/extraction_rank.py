@@ -17,7 +17,7 @@ from methods.protocol import Facts
 
 
 def ways(rank: int, group: Group) -> dict[str, Callable[[], Work]]:
-    pairs = data.load("emoji/train", 32)
+    pairs = data.load_dataset("emoji/train", 32)
     towers = build_towers(TowerSettings(), SmallVocabulary(["a red apple"], 64, 8), 32, 128)
     method = Clip(Clip.Config(), Facts(len(pairs), 128, 64, 0))
 

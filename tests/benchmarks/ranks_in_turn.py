@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.distributed import FileStore
 
-from bench.distributed import Group, current, join, leave
+from bench.distributed import Group, current_group, join_group, leave_group
 
 ROUNDS = 5
 Work = Callable[[], object]
@@ -24,9 +24,9 @@ def in_turn(ways: Callable[[int, Group], Mapping[str, Callable[[], Work]]]) -> N
     """
     rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
-    join(rank, world, FileStore(str(folder / "meeting"), world), near=True)
+    join_group(rank, world, FileStore(str(folder / "meeting"), world), near=True)
     torch.manual_seed(0)
-    group = current()
+    group = current_group()
     prepared = ways(rank, group)
     measured: dict[str, list[tuple[float, float]]] = {way: [] for way in prepared}
     for number in range(ROUNDS + 1):
@@ -39,4 +39,4 @@ def in_turn(ways: Callable[[int, Group], Mapping[str, Callable[[], Work]]]) -> N
             if number:  # the first round warms up
                 measured[way].append(spent)
     (folder / f"rank{rank}.json").write_text(json.dumps(measured))
-    leave()
+    leave_group()

@@ -20,7 +20,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.data.features.about import Encoder
 from bench.data.features.texts import TextPlan
-from bench.data.features.writing import Array, Content, write
+from bench.data.features.writing import Array, Content, write_feature_set
 from bench.data.strings import TEXT_LISTS, Strings
 
 ROWS = int(os.environ.get("BENCH_FEATURE_ROWS", "20000"))
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     image = Array(encoder, lambda start, stop: drawn(stop - start, start, 1, WIDTH))
     text = Array(encoder, lambda start, stop: drawn(stop - start, start, WIDTH))
     out = tmp_path_factory.mktemp("features") / "set"
-    write(out, Content("made", "Drawn.", Strings(keys), captions, image, text, TextPlan.of(captions)))
+    write_feature_set(out, Content("made", "Drawn.", Strings(keys), captions, image, text, TextPlan.of(captions)))
     return out
 
 

@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 from bench.data.noise import shuffled_captions
-from bench.data.shards import ShardPairs, load
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand
+from bench.data.shards import ShardPairs, load_shard_pairs
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import expand_sources
 from bench.suite.settings import DataSettings
 
 ROWS = int(os.environ.get("BENCH_INDEX_ROWS", "20000"))
@@ -61,12 +61,12 @@ def write_shards(folder: Path, rows: int) -> None:
 def indexed(tmp_path_factory: pytest.TempPathFactory) -> DataSettings:
     folder = tmp_path_factory.mktemp("data") / "toy"
     write_shards(folder, ROWS)
-    build(expand([str(folder)]), folder / "index.parquet", workers=1)
+    build_index(expand_sources([str(folder)]), folder / "index.parquet", workers=1)
     return DataSettings(name="toy", shards=str(folder))
 
 
 def pairs_of(settings: DataSettings) -> ShardPairs:
-    pairs = load(settings)
+    pairs = load_shard_pairs(settings)
     assert len(pairs) == ROWS
     return pairs
 
@@ -77,16 +77,16 @@ def peak() -> int:
 
 
 def test_index(benchmark, indexed, tmp_path_factory) -> None:
-    shards = expand([indexed.shards])
+    shards = expand_sources([indexed.shards])
     out = tmp_path_factory.mktemp("out") / "index.parquet"
     before = peak()
-    report = benchmark.pedantic(lambda: build(shards, out, progress=ROWS > 100_000), rounds=1)
+    report = benchmark.pedantic(lambda: build_index(shards, out, progress=ROWS > 100_000), rounds=1)
     assert report.about.rows == ROWS
     benchmark.extra_info.update(rows_per_second=round(ROWS / report.seconds), peak_mb=peak(), before_mb=before)
 
 
 def test_open(benchmark, indexed) -> None:
-    load.__globals__["_load"].cache_clear()
+    load_shard_pairs.__globals__["_load"].cache_clear()
     before = peak()
     benchmark.pedantic(pairs_of, (indexed,), rounds=1)
     benchmark.extra_info.update(peak_mb=peak(), before_mb=before)

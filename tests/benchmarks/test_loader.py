@@ -30,7 +30,7 @@ from bench.catalogue.architectures import CLIP_CHANNELS
 from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.shards import indexing
-from bench.data.shards.sources import expand
+from bench.data.shards.sources import expand_sources
 from bench.loading.loader import Loader
 from bench.suite.settings import DataSettings
 from methods.protocol import Clock
@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     member = tarfile.TarInfo(name)
                     member.size = len(data)
                     archive.addfile(member, io.BytesIO(data))
-    indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1)
+    indexing.build_index(expand_sources([str(folder)]), folder / "index.parquet", workers=1)
     return folder
 
 
@@ -89,7 +89,7 @@ def rate(batches: Iterator[Tensor]) -> float:
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_images_a_second_beside_webdataset(benchmark: BenchmarkFixture, folder: Path) -> None:
     """Alternating rounds; the median ratio of neighbours, because what else the machine does changes by the minute."""
-    pairs = shards.load(DataSettings(name="photographs", size=224, shards=str(folder)))
+    pairs = shards.load_shard_pairs(DataSettings(name="photographs", size=224, shards=str(folder)))
     options = {"batch": BATCH, "seed": 0, "recipe": "openclip", "dtype": torch.float32, "device": torch.device("cpu")}
     rates: list[tuple[float, float]] = []
 

@@ -23,7 +23,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from bench.adapters import registry
 from bench.checks import lab
 from bench.training import side_towers
-from bench.training.loop import tiles
+from bench.training.loop import anchor_tiles
 from methods.protocol import Batch, Facts, Tensors
 
 BATCH, WIDTH = 1024, 512
@@ -50,10 +50,10 @@ class Step:
     """The loss part of one training step of a method, in its last phase."""
 
     def __init__(self, name: str, batch: int, width: int, tiled: bool = True) -> None:
-        kind = registry.find(name)
+        kind = registry.find_method(name)
         self.method: Any = kind(kind.Config(), Facts(rows=4 * batch, batch=batch, dim=width, seed=0))
         self.batch, self.tiled = batch, tiled
-        self.clock = lab.clock(1, self.method.phases()[-1].name)
+        self.clock = lab.a_clock(1, self.method.phases()[-1].name)
         self.leaves = _leaves(name, batch, width)
         self.ids = torch.arange(batch)
 
@@ -69,18 +69,18 @@ class Step:
 
     def _anchors(self) -> Iterator[slice]:
         everyone = slice(0, self.batch)
-        return tiles(self.method.whole_batch, everyone, self.batch) if self.tiled else iter((everyone,))
+        return anchor_tiles(self.method.whole_batch, everyone, self.batch) if self.tiled else iter((everyone,))
 
 
 def _leaves(name: str, batch: int, width: int) -> Tensors:
     """Leaves of the names that the method encodes, of unit length; half aligned, as in training."""
-    kind = registry.find(name)
-    towers, when = lab.TinyTowers(), lab.clock(1)
+    kind = registry.find_method(name)
+    towers, when = lab.TinyTowers(), lab.a_clock(1)
     small: Any = kind(kind.Config(), Facts(rows=32, batch=16, dim=16, seed=0))
     side_towers.hold_reference(small, towers, None)
     small.prepare(towers)
     side_towers.hold_average(small, towers)
-    when = lab.clock(1, small.phases()[-1].name)
+    when = lab.a_clock(1, small.phases()[-1].name)
     z = small.encode(towers, lab.some_rows(towers, 16, None, when, small.extra_views))
     draws = torch.Generator().manual_seed(0)
     shared = torch.randn(batch, width, generator=draws)
@@ -99,7 +99,7 @@ def _memory(name: str, batch: int, width: int, tiled: str = "tiled") -> int:
     return int(json.loads(found.stdout)["bytes"])
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.method_names())
 def test_loss_against_clips(benchmark: BenchmarkFixture, name: str) -> None:
     """Seconds in turn in one process, memory in a process each, at B = 1024, D = 512."""
     own, clip = Step(name, BATCH, WIDTH), Step("clip", BATCH, WIDTH)
@@ -120,7 +120,7 @@ def test_loss_against_clips(benchmark: BenchmarkFixture, name: str) -> None:
     print(f"\n{name}: {time_ratio:.2f} times CLIP's seconds, {memory_ratio:.2f} its peak memory", file=sys.stderr)
 
 
-ROW_WISE = [name for name in registry.names() if not registry.find(name).whole_batch]
+ROW_WISE = [name for name in registry.method_names() if not registry.find_method(name).whole_batch]
 
 
 @pytest.mark.parametrize("name", ROW_WISE)

@@ -61,7 +61,7 @@ def wide() -> Extract:
 @torch.no_grad()
 def labelled(extract: Extract, split: str) -> Labelled:
     """Unit features (clip-benchmark's default) of emoji with their 65 subgroups."""
-    pairs = data.load(f"emoji/{split}", 32)
+    pairs = data.load_dataset(f"emoji/{split}", 32)
     images = normalise(pairs.images(np.arange(len(pairs))))
     return Labelled(F.normalize(extract(images), dim=-1), torch.from_numpy(pairs.labels["subgroup"]))
 

@@ -35,9 +35,9 @@ class State:
     """A method with the state of `rows` pairs, which sees the same embeddings of other rows in every step."""
 
     def __init__(self, name: str, rows: int, leaves: Tensors) -> None:
-        kind: Any = registry.find(name)
+        kind: Any = registry.find_method(name)
         self.method = kind(kind.Config(), Facts(rows=rows, batch=BATCH, dim=DIM, seed=0))
-        self.leaves, self.clock = leaves, lab.clock(1, self.method.phases()[-1].name)
+        self.leaves, self.clock = leaves, lab.a_clock(1, self.method.phases()[-1].name)
         self.draws, self.rows = torch.Generator().manual_seed(0), rows
 
     def seconds(self) -> float:
@@ -78,8 +78,8 @@ def test_many_rows_cost_under_a_fiftieth_of_a_step(benchmark: BenchmarkFixture) 
 def test_every_method_with_state_of_rows_is_measured() -> None:
     """A method whose state grows with the pairs is in `METHODS`, unless it needs a second view of pixels or words."""
     grows = []
-    for name in registry.names():
-        kind: Any = registry.find(name)
+    for name in registry.method_names():
+        kind: Any = registry.find_method(name)
         state = kind(kind.Config(), Facts(rows=1111, batch=16, dim=16, seed=0)).state_dict()
         if any(1111 in value.shape for value in state.values()) and not kind.needs:
             grows.append(name)

@@ -31,7 +31,7 @@ def a_run() -> Run:
         label="clip",
         method="clip",
         preset=None,
-        config=hyperparameters.resolve("clip", None, {}),
+        config=hyperparameters.resolve_config("clip", None, {}),
         data=DataSettings(),
         noise=None,
         rate=0.0,

@@ -23,7 +23,7 @@ import bench.machine.torchvision_fix  # noqa: F401  before open_clip
 from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.shards import indexing
-from bench.data.shards.sources import expand
+from bench.data.shards.sources import expand_sources
 from bench.loading.loader import Loader
 from bench.suite.settings import DataSettings
 from bench.towers.tokenization import ClipTokenizer
@@ -64,7 +64,7 @@ def packed(folder: Path, captions: list[str]) -> DataSettings:
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
-    indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1)
+    indexing.build_index(expand_sources([str(folder)]), folder / "index.parquet", workers=1)
     return DataSettings(name="drawings", size=32, shards=str(folder))
 
 
@@ -75,7 +75,7 @@ def test_a_batch_of_ready_rows_beside_open_clips_tokens(
     """CPU time of the training process alone: a worker makes the rows. The peer is what their tokens took there."""
     towers, peer = TinyTowers(), SimpleTokenizer()
     towers.tokenizer = ClipTokenizer(77, {})
-    pairs = shards.load(packed(tmp_path / "drawings", captions[: 2 * BATCH]))
+    pairs = shards.load_shard_pairs(packed(tmp_path / "drawings", captions[: 2 * BATCH]))
     options: dict[str, Any] = {"batch": BATCH, "seed": 0, "recipe": "none", "dtype": torch.float32, "workers": 1}
     spent: list[tuple[float, float]] = []
 

@@ -18,11 +18,11 @@ from bench.catalogue import architectures, augmentations, evaluation_sets, famil
 from bench.catalogue.architectures import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
 from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent, StepCosts
 from bench.catalogue.families import DatasetFacts, random_guess
-from bench.catalogue.gpus import find, gpu_hours
+from bench.catalogue.gpus import find_gpu, gpu_hours
 from bench.catalogue.keep import KEEPS, SelectionInputs
 from bench.catalogue.noise_kinds import KINDS, noise_label
 from bench.catalogue.protocols import PROTOCOLS
-from bench.catalogue.training_sets import TRAINING_SETS, embedded, how_to_get, published
+from bench.catalogue.training_sets import TRAINING_SETS, download_commands, embedded, published_list
 from bench.errors import UserError
 
 # --- random guesses -------------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def test_a_guess_among_classes(classes: int) -> None:
     assert ("top5" in found) == (classes > 5)
     assert found.get("top5", 5 / classes) == pytest.approx(5 / classes)
     assert random_guess.of_classes("accuracy")("x", DatasetFacts("", 10, {"x": classes})) == {"accuracy": 1 / classes}
-    assert random_guess.tops(classes) == ((1, 5) if classes > 5 else (1,))
+    assert random_guess.top_ks(classes) == ((1, 5) if classes > 5 else (1,))
 
 
 def test_no_guess_where_nothing_is_known() -> None:
@@ -158,15 +158,15 @@ def test_a_price_is_that_of_each_phase() -> None:
 @settings(deadline=None)
 @given(st.floats(1e12, 1e22), st.floats(0.01, 1))
 def test_hours_times_rate_are_the_flops(flops: float, share: float) -> None:
-    card = find("nvidia h100")
+    card = find_gpu("nvidia h100")
     assert gpu_hours(flops, card, share) * 3600 * 989e12 * share == pytest.approx(flops)
-    assert gpu_hours(flops, find("H100 PCIe"), share) > gpu_hours(flops, card, share)
+    assert gpu_hours(flops, find_gpu("H100 PCIe"), share) > gpu_hours(flops, card, share)
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.01, math.nan])
 def test_a_share_of_the_peak_is_a_share(share: float) -> None:
     with pytest.raises(UserError, match="--utilisation"):
-        gpu_hours(1e18, find("a100"), share)
+        gpu_hours(1e18, find_gpu("a100"), share)
 
 
 def test_noise_is_printed_with_its_rate() -> None:
@@ -180,24 +180,24 @@ def test_noise_is_printed_with_its_rate() -> None:
 
 
 def test_every_evaluation_set_is_found_by_each_of_its_names(evaluation_folder: Path) -> None:
-    for name, entry in evaluation_sets.entries().items():
+    for name, entry in evaluation_sets.evaluation_sets().items():
         assert entry.name == name
         for split in evaluation_sets.SPLITS:
-            assert evaluation_sets.parse(entry.written(split)) == (entry, split)
+            assert evaluation_sets.parse_dataset(entry.written(split)) == (entry, split)
             assert entry.count(split) == getattr(entry, split)
-        assert evaluation_sets.unknown(name) == ""
+        assert evaluation_sets.unknown_set(name) == ""
         assert evaluation_sets.OWN.fullmatch(name)
         assert (entry.kind == "classification") == (entry.classes > 0)
         if entry.metric in ("top1", "top5", "mean_per_class_recall", "f1_macro"):
             assert entry.classes > 1
         folder = f"wds_{entry.webdataset or name}"
         if entry.folds == 1:  # else the folder is that of another set as well
-            assert repr(name) in evaluation_sets.unknown(folder) or evaluation_sets.known(folder)
+            assert repr(name) in evaluation_sets.unknown_set(folder) or evaluation_sets.known(folder)
     assert not evaluation_folder.exists()
 
 
 def test_the_datacomp_suite_has_its_38_tasks_in_four_groups() -> None:
-    chosen = [entry for entry in evaluation_sets.entries().values() if entry.datacomp]
+    chosen = [entry for entry in evaluation_sets.evaluation_sets().values() if entry.datacomp]
     groups = Counter(entry.group for entry in chosen if entry.group)
     named = PROTOCOLS["prolip"].datasets
     assert len(chosen) == 38
@@ -210,9 +210,9 @@ def test_the_datacomp_suite_has_its_38_tasks_in_four_groups() -> None:
 
 def test_a_mistaken_data_set_is_answered(evaluation_folder: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'cifar100'"):
-        evaluation_sets.parse("cifar_100")
+        evaluation_sets.parse_dataset("cifar_100")
     with pytest.raises(UserError, match="'val' should be one of test, train, validation"):
-        evaluation_sets.parse("pets/val")
+        evaluation_sets.parse_dataset("pets/val")
     assert evaluation_sets.expected("my_private_drawings") is not None  # may be a folder elsewhere
     (evaluation_folder / "wds_mine" / "test").mkdir(parents=True)
     (evaluation_folder / "wds_mine" / "classnames.txt").write_text("cat\ndog\n")
@@ -228,7 +228,7 @@ def test_protocols_name_known_sets_and_their_own_pixels() -> None:
     for protocol in PROTOCOLS.values():
         for family, names in protocol.datasets.items():
             assert len(set(names)) == len(names)
-            assert [families.unfit(family, name) for name in names] == [""] * len(names)
+            assert [families.why_unmeasurable(family, name) for name in names] == [""] * len(names)
     labels = [protocol.label for protocol in PROTOCOLS.values()]
     assert labels == ["1", "bayes-1", "nuclr-1", "ncu-1", "prolip-1"]
     nuclr, ncu, common = PROTOCOLS["nuclr"], PROTOCOLS["ncu"], PROTOCOLS["common"]
@@ -244,14 +244,14 @@ def test_protocols_name_known_sets_and_their_own_pixels() -> None:
     [("CC3M", "cc3m"), ("cc12m-part", "cc12m"), ("datacomp-1b", "datacomp-1b"), ("emoji", None), ("mine", None)],
 )
 def test_published_lists_are_known_by_how_a_name_begins(name: str, entry: str | None) -> None:
-    found = published(name)
+    found = published_list(name)
     assert (found.name if found else None) == entry
 
 
 def test_a_way_to_the_data_names_its_folder_and_ends_with_the_index() -> None:
     folder = Path("/data/my sets/x")
     for one in TRAINING_SETS:
-        text = how_to_get(one.name, folder)
+        text = download_commands(one.name, folder)
         assert "{folder}" not in text
         assert text.endswith("bench data index '/data/my sets/x'")
         assert one.page in text
@@ -260,12 +260,12 @@ def test_a_way_to_the_data_names_its_folder_and_ends_with_the_index() -> None:
 
 
 def test_towers_of_open_clip_are_told_apart_by_what_they_can_do() -> None:
-    assert tower_families.unknown("image", "ViT-B-32") == tower_families.unknown("text", "ViT-B-32") == ""
-    assert "CoCa" in tower_families.unknown("image", "coca_ViT-B-32")
-    assert "did you mean 'ViT-B-32'" in tower_families.unknown("image", "ViT-B32")
-    assert "is no image tower" in tower_families.unknown("image", "bert-base-uncased")
-    assert tower_families.unknown("text", "bert-base-uncased") == ""
-    assert "is no text tower" in tower_families.unknown("text", "resnet50")
+    assert tower_families.unknown_tower("image", "ViT-B-32") == tower_families.unknown_tower("text", "ViT-B-32") == ""
+    assert "CoCa" in tower_families.unknown_tower("image", "coca_ViT-B-32")
+    assert "did you mean 'ViT-B-32'" in tower_families.unknown_tower("image", "ViT-B32")
+    assert "is no image tower" in tower_families.unknown_tower("image", "bert-base-uncased")
+    assert tower_families.unknown_tower("text", "bert-base-uncased") == ""
+    assert "is no text tower" in tower_families.unknown_tower("text", "resnet50")
     quick = {name for name in ("ViT-B-32", "ViT-B-32-quickgelu", "RN50", "tiny-vit") if architectures.quick_gelu(name)}
     assert quick == {"ViT-B-32-quickgelu"}
     chooses = [
@@ -281,14 +281,14 @@ def test_towers_of_open_clip_are_told_apart_by_what_they_can_do() -> None:
 def test_augmentations_fit_their_images_and_say_so() -> None:
     kinds = ("drawn art", "photographs", "stored features")
     for kind, entry in itertools.product(kinds, augmentations.AUGMENTATIONS):
-        if entry.name in augmentations.fitting(kind):  # type: ignore[arg-type]
-            first = augmentations.recipe(entry.name, kind)  # type: ignore[arg-type]
-            assert first is augmentations.recipe(entry.name, kind)  # type: ignore[arg-type]
+        if entry.name in augmentations.fitting_augmentations(kind):  # type: ignore[arg-type]
+            first = augmentations.augmentation_recipe(entry.name, kind)  # type: ignore[arg-type]
+            assert first is augmentations.augmentation_recipe(entry.name, kind)  # type: ignore[arg-type]
         else:
             with pytest.raises(UserError, match=re.escape(f"which is no recipe of {kind}")):
-                augmentations.recipe(entry.name, kind)  # type: ignore[arg-type]
+                augmentations.augmentation_recipe(entry.name, kind)  # type: ignore[arg-type]
     assert {
-        kind: default in augmentations.fitting(kind) for kind, default in augmentations.DEFAULTS.items()
+        kind: default in augmentations.fitting_augmentations(kind) for kind, default in augmentations.DEFAULTS.items()
     } == dict.fromkeys(kinds, True)
     with pytest.raises(UserError, match="did you mean 'openclip'"):
-        augmentations.recipe("open_clip", "photographs")
+        augmentations.augmentation_recipe("open_clip", "photographs")

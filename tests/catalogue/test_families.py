@@ -23,7 +23,7 @@ from bench.evaluation import EvaluationPlan
 from bench.evaluation.bootstrap import mean_interval
 from bench.evaluation.measures import Measured, MeasureInputs, Number
 from bench.evaluation.tasks import Task
-from bench.evaluation.workload import Workload, workload
+from bench.evaluation.workload import Workload, evaluation_workload
 from bench.store import Store
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import load_suite
@@ -114,7 +114,7 @@ def test_a_family_is_one_entry(tmp_path: Path) -> None:
     assert "| `neighbours` | Nearest neighbours | The nearest other image" in table()
     with pytest.raises(UserError, match=r"'neighbour' is no family of evaluation tasks; did you mean 'neighbours'\?"):
         load_suite(suite, ["evaluate.tasks=[neighbour]"])
-    assert "'flickr30k' has no classes" in families.unfit("neighbours", "flickr30k")
+    assert "'flickr30k' has no classes" in families.why_unmeasurable("neighbours", "flickr30k")
 
 
 @pytest.mark.usefixtures("registry")
@@ -138,9 +138,9 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     copy = tmp_path / "evaluation_sets.yaml"
     copy.write_text(evaluation_sets.CATALOGUE.read_text())
     monkeypatch.setattr(evaluation_sets, "CATALOGUE", copy)
-    evaluation_sets.entries.cache_clear()
+    evaluation_sets.evaluation_sets.cache_clear()
     yield copy
-    evaluation_sets.entries.cache_clear()
+    evaluation_sets.evaluation_sets.cache_clear()
 
 
 def measured_on_birds(folder: Path) -> str:
@@ -175,7 +175,7 @@ def test_a_data_set_of_the_catalogue_is_one_entry(
     assert plan.datasets()["birds"]["n"] == 900  # as published, until it is there
     assert [one.what for one in plan.missing()] == ["Birds of Prey (birds), zero_shot"]
     with pytest.raises(UserError, match="'bird' is no evaluation data set; did you mean 'birds'"):
-        evaluation_sets.parse("bird")
+        evaluation_sets.parse_dataset("bird")
     own_set(evaluation_folder / "wds_raptors", webdataset_folder)
     assert "Birds of Prey, 7 classes (n = 21)" in measured_on_birds(tmp_path)
 
@@ -187,8 +187,8 @@ def test_an_unknown_family_fails_everywhere_with_the_nearest_one() -> None:
     with pytest.raises(UserError, match=said):
         FAMILIES["zeroshot"]
     with pytest.raises(UserError, match=said):
-        families.unfit("zeroshot", "pets")
-    assert families.unfit("zero_shot", "hierarcaps") == "'hierarcaps' has no classes to be scored by"
+        families.why_unmeasurable("zeroshot", "pets")
+    assert families.why_unmeasurable("zero_shot", "hierarcaps") == "'hierarcaps' has no classes to be scored by"
     for asked in ({"tasks": ("zeroshot",)}, {"datasets": {"zeroshot": ("pets",)}}):
         with pytest.raises(ValidationError, match=said):
             EvaluateSettings.model_validate(asked)
@@ -296,11 +296,11 @@ def test_an_entry_says_what_its_evaluation_encodes() -> None:
     FAMILIES.add(entry("elsewhere", embedded=on, reads="pooled"))
 
     def counted(*tasks: str) -> Workload:
-        return workload(EvaluationPlan(DataSettings(), EvaluateSettings(tasks=tasks)), 1.0)
+        return evaluation_workload(EvaluationPlan(DataSettings(), EvaluateSettings(tasks=tasks)), 1.0)
 
-    images = len(data.load("emoji/iid", 32))
+    images = len(data.load_dataset("emoji/iid", 32))
     assert counted("nothing") == Workload(images, 0)
-    prompts = len(data.load("emoji/iid", 32).classes["subgroup"]) * len(data.TEMPLATES["emoji"])
+    prompts = len(data.load_dataset("emoji/iid", 32).classes["subgroup"]) * len(data.TEMPLATES["emoji"])
     assert counted("nothing", "prompted") == Workload(images, prompts)
     assert counted("nothing", "elsewhere") == Workload(2 * images, 0)
 

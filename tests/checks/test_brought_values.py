@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from bench.adapters import describe, oracle_file, registry
 from bench.checks import lab, oracles
 from bench.checks.pool import RankPool
-from bench.checks.subject import Subject, graded
-from bench.checks.suite import CHECKS, Result, examine, subject_of
+from bench.checks.subject import Subject, loss_and_gradients
+from bench.checks.suite import CHECKS, Result, run_checks, subject_of
 from bench.cli import app
 from bench.errors import UserError
 from methods.clip import Clip
@@ -64,7 +64,7 @@ def clip_case() -> dict[str, Any]:
 
 def traced(kind: type[Sogclr], config: dict[str, Any]) -> dict[str, Any]:
     """Three steps over two epochs of a method that keeps state, with ids."""
-    method, steps = lab.build(kind, rows=12, batch=4, dim=5, **config), []
+    method, steps = lab.build_adapter(kind, rows=12, batch=4, dim=5, **config), []
     for number, (ids, epoch) in enumerate((([0, 3, 5, 7], 0), ([3, 4, 5, 11], 0), ([0, 3, 5, 7], 1))):
         if number and epoch > steps[-1]["epoch"]:
             method.end_epoch(steps[-1]["epoch"])
@@ -75,9 +75,9 @@ def traced(kind: type[Sogclr], config: dict[str, Any]) -> dict[str, Any]:
         }
         leaves = {key: x.requires_grad_() for key, x in z.items()}
         with torch.no_grad():
-            observed = method.observe(leaves, Batch(torch.tensor(ids), lab.clock(number, epoch=epoch)))
-        values = graded(method, lab.sum_of_tiles(method, leaves, observed), leaves)
-        method.after_step(lab.clock(number, epoch=epoch))
+            observed = method.observe(leaves, Batch(torch.tensor(ids), lab.a_clock(number, epoch=epoch)))
+        values = loss_and_gradients(method, lab.sum_of_tiles(method, leaves, observed), leaves)
+        method.after_step(lab.a_clock(number, epoch=epoch))
         step = {
             "inputs": {key: x.tolist() for key, x in z.items()},
             "ids": ids,
@@ -92,7 +92,7 @@ def traced(kind: type[Sogclr], config: dict[str, Any]) -> dict[str, Any]:
 
 def oracle_check(target: str | Path) -> Result:
     chosen = tuple(check for check in CHECKS if check.name == "oracles")
-    (result,) = examine(subject_of(str(target)), RankPool(), chosen)
+    (result,) = run_checks(subject_of(str(target)), RankPool(), chosen)
     return result
 
 
@@ -102,15 +102,15 @@ def test_a_claim_without_values_is_refused_and_not_printed(tmp_path: Path, claim
     result = oracle_check(file)
     assert result.outcome == "failed"
     assert f"about.fidelity is '{claim}', which needs values of other code in mine.oracles.json" in result.reason
-    assert oracle_file.fidelity("mine", registry.find("mine").about) == "unchecked"
-    assert "fidelity unchecked (" in " ".join(describe.describe("mine").split())
+    assert oracle_file.printed_fidelity("mine", registry.find_method("mine").about) == "unchecked"
+    assert "fidelity unchecked (" in " ".join(describe.describe_method("mine").split())
 
 
 @pytest.mark.parametrize("claim", ["derived", "reconstructed"])
 def test_a_method_that_claims_less_needs_none(tmp_path: Path, claim: str) -> None:
     file = plugin(tmp_path, claim)
     assert oracle_check(file).outcome == "skipped"
-    assert oracle_file.fidelity("mine", registry.find("mine").about) == claim
+    assert oracle_file.printed_fidelity("mine", registry.find_method("mine").about) == claim
 
 
 @pytest.mark.parametrize("claim", ["official-checked", "formula-checked"])
@@ -118,7 +118,7 @@ def test_right_values_pass_and_are_printed(tmp_path: Path, claim: str) -> None:
     file = plugin(tmp_path, claim)
     bring(tmp_path, [clip_case()])
     assert oracle_check(file).outcome == "passed"
-    assert oracle_file.fidelity("mine", registry.find("mine").about) == claim
+    assert oracle_file.printed_fidelity("mine", registry.find_method("mine").about) == claim
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_a_name_that_is_no_gradient_or_state_is_said(tmp_path: Path) -> None:
 def test_official_needs_a_repository_and_a_commit(tmp_path: Path) -> None:
     bring(tmp_path, [clip_case()], {"where": "mpmath, 50 digits"})
     assert "needs source.repository and source.commit" in oracle_check(plugin(tmp_path)).reason
-    assert oracle_file.fidelity("mine", registry.find("mine").about) == "unchecked"
-    registry.forget()
+    assert oracle_file.printed_fidelity("mine", registry.find_method("mine").about) == "unchecked"
+    registry.clear_caches()
     assert oracle_check(plugin(tmp_path, "formula-checked")).outcome == "passed"
 
 
@@ -210,7 +210,9 @@ def test_an_unknown_hyper_parameter_names_file_and_case(tmp_path: Path) -> None:
 
 
 def test_every_shipped_claim_rests_on_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    claims = [name for name in registry.names() if registry.find(name).about.fidelity in oracle_file.CLAIMS]
+    claims = [
+        name for name in registry.method_names() if registry.find_method(name).about.fidelity in oracle_file.CLAIMS
+    ]
     assert len(claims) >= 11
     for name in claims:
         assert oracles.of_other_code(name), name
@@ -228,10 +230,10 @@ def test_an_entry_point_gets_no_values_of_a_shipped_part(tmp_path: Path, monkeyp
     text = CODE.format(module="clip", base="Clip", name="gaussian", claim="official-checked")
     (folder / "my_gaussian.py").write_text(text)
     monkeypatch.syspath_prepend(str(folder))
-    registry.forget()
+    registry.clear_caches()
     try:
         assert subject_of("gaussian") == Subject("gaussian")
         assert "my_gaussian.oracles.json" in oracle_check("gaussian").reason
-        assert oracle_file.fidelity("gaussian", registry.find("gaussian").about) == "unchecked"
+        assert oracle_file.printed_fidelity("gaussian", registry.find_method("gaussian").about) == "unchecked"
     finally:
         sys.modules.pop("my_gaussian", None)

@@ -21,13 +21,13 @@ from bench.checks.subject import (
     Failed,
     Subject,
     constants,
-    differs,
-    graded,
+    largest_gap,
+    loss_and_gradients,
     moments,
     same,
     total_of,
 )
-from bench.checks.suite import CHECKS, Check, Result, examine, subject_of
+from bench.checks.suite import CHECKS, Check, Result, run_checks, subject_of
 from bench.errors import UserError
 from methods.clip import Clip
 from methods.protocol import Phase
@@ -48,17 +48,17 @@ def test_a_gap_within_the_tolerance_is_none_and_one_beyond_is_said(
         moved[0] += share * allowed
         gap = abs(float(moved[0] - expected[0]))
         if close or gap > allowed * 1.05:
-            assert (differs(moved, expected, rtol, floor) is None) is close
+            assert (largest_gap(moved, expected, rtol, floor) is None) is close
 
 
 def test_shapes_infinities_and_nan_are_compared_as_well() -> None:
     one, inf = torch.ones(2), torch.tensor([1.0, math.inf])
-    assert "shape [2] instead of [1, 2]" in str(differs(one, one[None], 1.0))
-    assert differs(inf, inf.clone(), 0.1) is None
-    assert differs(inf, -inf, 0.1) == "another infinity"
-    assert differs(one, inf, 0.1) == differs(inf, one, 0.1) == "finite in one and not in the other"
-    assert differs(torch.zeros(0), torch.zeros(0), 0.1) is None
-    assert "off by 0.5" in str(differs(torch.tensor([1.5]), torch.tensor([1.0]), 0.1))
+    assert "shape [2] instead of [1, 2]" in str(largest_gap(one, one[None], 1.0))
+    assert largest_gap(inf, inf.clone(), 0.1) is None
+    assert largest_gap(inf, -inf, 0.1) == "another infinity"
+    assert largest_gap(one, inf, 0.1) == largest_gap(inf, one, 0.1) == "finite in one and not in the other"
+    assert largest_gap(torch.zeros(0), torch.zeros(0), 0.1) is None
+    assert "off by 0.5" in str(largest_gap(torch.tensor([1.5]), torch.tensor([1.0]), 0.1))
 
 
 def test_the_same_bits_are_asked_for_at_tolerance_0() -> None:
@@ -83,18 +83,18 @@ def test_moments_are_the_first_step_of_each_phase_and_a_late_one() -> None:
 
 
 def test_gradients_are_of_leaves_and_parameters_and_zero_where_nothing_depends() -> None:
-    method = lab.build(Clip)
-    z = lab.inputs("A")
+    method = lab.build_adapter(Clip)
+    z = lab.oracle_inputs("A")
     z["unused"] = torch.ones(3, dtype=torch.float64, requires_grad=True)
     z["constant"] = torch.ones(3)
     total = len(z["image"])
-    loss = lab.objective(method, z)
-    values = graded(method, loss, z)
+    loss = lab.step_loss(method, z)
+    values = loss_and_gradients(method, loss, z)
     assert set(values) == {"loss", *(f"gradient of {name}" for name in ("image", "text", "unused", "scale.rho"))}
     assert torch.equal(values["gradient of unused"], torch.zeros(3, dtype=torch.float64))
-    (expected,) = torch.autograd.grad(lab.objective(method, z), z["image"])
+    (expected,) = torch.autograd.grad(lab.step_loss(method, z), z["image"])
     assert torch.equal(values["gradient of image"], expected)
-    observed, drawn = constants(method, z, lab.clock())
+    observed, drawn = constants(method, z, lab.a_clock())
     assert observed == drawn == {}
     assert total_of({"a": torch.tensor(2.0), "b": torch.tensor(0.5)}) == 2.5
     assert len(lab.tiles_of(total, (1,))) == 2
@@ -160,12 +160,12 @@ def results() -> list[Result]:
 def test_a_line_and_a_verdict_have_outcome_time_and_reason() -> None:
     assert str(results()[0]).split() == ["card", "passed", "0.25", "s"]
     assert str(results()[1]).endswith('1.50 s  a <b> & "c"')
-    assert suite.verdict(results()) == "1 passed, 1 failed, 1 skipped, 1 expected in 2 s"
-    assert suite.verdict(results()[:1] * 3) == "3 passed in 1 s"
+    assert suite.checks_verdict(results()) == "1 passed, 1 failed, 1 skipped, 1 expected in 2 s"
+    assert suite.checks_verdict(results()[:1] * 3) == "3 passed in 1 s"
 
 
 def test_a_matrix_has_a_sign_for_every_outcome() -> None:
-    lines = suite.matrix(results()).splitlines()
+    lines = suite.checks_matrix(results()).splitlines()
     assert [line.split() for line in lines[:2]] == [["1", "card"], ["2", "tiles"]]
     signs = {line.split()[0]: line.split()[1:] for line in lines if line.startswith(("one", "other"))}
     assert signs == {"one": ["+", "FAIL", "1.8", "s"], "other": ["-", "x", "0.2", "s"]}
@@ -173,7 +173,7 @@ def test_a_matrix_has_a_sign_for_every_outcome() -> None:
 
 
 def test_json_holds_all_of_the_results() -> None:
-    assert [Result(**row) for row in json.loads(suite.as_json(results()))] == results()
+    assert [Result(**row) for row in json.loads(suite.results_json(results()))] == results()
 
 
 def raising(error: Exception | None) -> Check:
@@ -211,14 +211,14 @@ class Declared:
 def test_what_a_check_raises_is_its_outcome(
     error: Exception | None, known: dict[str, str], outcome: str, reason: str
 ) -> None:
-    (result,) = examine(Declared(known), None, (raising(error),))  # type: ignore[arg-type]
+    (result,) = run_checks(Declared(known), None, (raising(error),))  # type: ignore[arg-type]
     assert (result.outcome, result.reason, result.method, result.check) == (outcome, reason, "clip", "card")
     assert result.seconds >= 0
 
 
 def test_a_users_mistake_is_no_outcome(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="mistake"):
-        list(examine(Declared({}), None, (raising(UserError("mistake")),)))  # type: ignore[arg-type]
+        list(run_checks(Declared({}), None, (raising(UserError("mistake")),)))  # type: ignore[arg-type]
     with pytest.raises(UserError, match="no such file"):
         subject_of(str(tmp_path / "none.py"))
     assert subject_of("clip").plugin is None

@@ -10,7 +10,7 @@ import pytest
 from bench.checks import oracles
 from bench.checks.pool import RankPool
 from bench.checks.subject import Subject
-from bench.checks.suite import CHECKS, Result, examine
+from bench.checks.suite import CHECKS, Result, run_checks
 from methods import decl_evidential, gsc, roclip
 from methods.clip import Clip
 from methods.sogclr import Sogclr
@@ -330,7 +330,7 @@ def diagnostics(self, z, observed):
 
 def outcomes(subject: Subject, pool: RankPool, names: tuple[str, ...]) -> dict[str, Result]:
     chosen = tuple(check for check in CHECKS if check.name in names)
-    return {result.check: result for result in examine(subject, pool, chosen)}
+    return {result.check: result for result in run_checks(subject, pool, chosen)}
 
 
 @pytest.mark.promise("broken adapters fail the checks that are meant for them")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.checks.suite import CHECKS, Result, matrix
+from bench.checks.suite import CHECKS, Result, checks_matrix
 
 EVIL = '<script>alert(1)</script>"><img src=x onerror=y> | [x](javascript:z)\n| fake |\x1b[2J'
 
@@ -13,5 +13,5 @@ def results(name: str, reason: str) -> list[Result]:
 
 def test_a_line_of_the_table_and_the_matrix_cannot_be_faked() -> None:
     bad = results(f"mine{EVIL}", EVIL)
-    assert len(matrix(bad).split("\n")) == len(matrix(results("mine", "")).split("\n"))
+    assert len(checks_matrix(bad).split("\n")) == len(checks_matrix(results("mine", "")).split("\n"))
     assert EVIL in str(bad[0]), "console.text.echo makes it visible"

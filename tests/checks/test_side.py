@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from bench.adapters import registry
 from bench.checks.pool import RankPool
 from bench.checks.subject import Subject
-from bench.checks.suite import examine
-from bench.checks.trainings import Training, make, train_alone
+from bench.checks.suite import run_checks
+from bench.checks.trainings import Training, make_training, train_alone
 from bench.errors import UserError
 from bench.planning.planner import plan
 from bench.store import RunStore, Store, writing
@@ -47,13 +47,13 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path
     files, folder = {}, tmp_path_factory.mktemp("plugins")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_plugins", {})
-        registry.forget()
+        registry.clear_caches()
         for name in SIDES["PLUGINS"]:
             files[name] = folder / f"{name}.py"
             files[name].write_text(SIDES["source"](name))
             registry.add_plugin(files[name])
         yield files
-    registry.forget()
+    registry.clear_caches()
 
 
 class Trained:
@@ -99,7 +99,7 @@ def towers_of(out: RunStore) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("name", ["beside_reference", "beside_average"])
 def test_an_adapter_with_a_side_passes_every_check(name: str, plugins: dict[str, Path], pool: RankPool) -> None:
     """Ranks, micro-batches and a resumed training see the same copy, at the declared cost."""
-    results = list(examine(Subject(name, plugins[name]), pool))
+    results = list(run_checks(Subject(name, plugins[name]), pool))
     assert [f"{one.check}: {one.reason}" for one in results if one.outcome == "failed"] == []
     assert {one.check for one in results if one.outcome == "passed"} >= {"ranks", "micro_batches", "resume", "cost"}
 
@@ -145,7 +145,7 @@ def test_an_average_follows_parameters_and_copies_buffers(tmp_path: Path, plugin
     plugin = str(plugins["beside_average"])
     training = Training("beside_average", {"decay": 0.75}, plugin=plugin, steps=1, precision="fp32", optimiser="adamw")
     with writing(RunStore(tmp_path / "run")) as out:
-        job = make(training, out)
+        job = make_training(training, out)
         before = {name: x.clone() for name, x in job.towers.named_parameters()}
         train(job)
     side = dict(job.towers.side.named_parameters())
@@ -185,7 +185,7 @@ def test_costs_are_counted_where_the_reference_is_not_there(tmp_path: Path, trai
 )
 def test_declarations_that_contradict_each_other_are_refused(body: str, message: str, mutant: Any) -> None:
     with pytest.raises(UserError, match=message):
-        registry.find(mutant("Clip", body).name)
+        registry.find_method(mutant("Clip", body).name)
 
 
 def test_a_decay_outside_its_range_is_named(tmp_path: Path, plugins: dict[str, Path]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bench.adapters import registry
-from bench.adapters.scaffold import method_source
+from bench.adapters.scaffold import template_source
 from bench.checks.card import space_faults
 from bench.checks.pool import RankPool
-from bench.checks.suite import CHECKS, examine, subject_of
+from bench.checks.suite import CHECKS, run_checks, subject_of
 from methods.clip import Clip
 from methods.dcl import Dcl
 from methods.ncu import Ncu
@@ -20,14 +20,16 @@ from methods.rince import Rince
 
 
 def test_every_shipped_method_has_a_space() -> None:
-    assert {name: space_faults(registry.find(name)) for name in registry.names()} == dict.fromkeys(registry.names(), "")
+    assert {name: space_faults(registry.find_method(name)) for name in registry.method_names()} == dict.fromkeys(
+        registry.method_names(), ""
+    )
 
 
 def test_the_baselines_space_of_temperatures_is_no_smaller_than_anyones() -> None:
     own = Clip.space["temperature"]
     assert isinstance(own, Log)
     assert Clip.space["learnable_scale"] == Choice((True, False))
-    for kind in map(registry.find, registry.names()):
+    for kind in map(registry.find_method, registry.method_names()):
         if isinstance(one := kind.space.get("temperature"), Linear):
             assert own.low <= one.low < one.high <= own.high, kind.name
         if isinstance(one := kind.space.get("scale"), Linear):
@@ -64,9 +66,9 @@ def test_bench_check_refuses_a_wrong_space(tmp_path: Path) -> None:
     (card,) = [check for check in CHECKS if check.name == "card"]
     file = tmp_path / "my_loss.py"
     for space, outcome in (("Log(0.01, 0.5)", "passed"), ("Log(0.2, 0.5)", "failed")):
-        file.write_text(method_source("my_loss").replace("Log(0.01, 0.5)", space))
-        registry.forget()
-        (result,) = examine(subject_of(str(file)), RankPool(), (card,))
+        file.write_text(template_source("my_loss").replace("Log(0.01, 0.5)", space))
+        registry.clear_caches()
+        (result,) = run_checks(subject_of(str(file)), RankPool(), (card,))
         assert result.outcome == outcome, result.reason
     assert "space: epsilon: the default 0.1 lies outside Log(low=0.2, high=0.5)" in result.reason
-    registry.forget()
+    registry.clear_caches()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bench.checks import training
 from bench.checks.subject import Failed
-from bench.checks.trainings import pack
+from bench.checks.trainings import pack_tensors
 from bench.store import RunStore
 
 LINES = [{"step": step, "loss": 2.0 - step} for step in range(3)]
@@ -56,13 +56,13 @@ def test_other_bytes_are_said_as_they_are(
 
 def test_what_is_packed_comes_back() -> None:
     tensors = {"a": torch.rand(2, 3), "n": torch.tensor(4), "b": torch.rand(()), "none": torch.zeros(0, 2)}
-    packed = pack({**tensors, "a": tensors["a"].T.contiguous().T})
+    packed = pack_tensors({**tensors, "a": tensors["a"].T.contiguous().T})
     tensors["a"].zero_()
     back = load(packed)
     assert {name: (x.shape, x.dtype) for name, x in back.items()} == {n: (x.shape, x.dtype) for n, x in tensors.items()}
     assert bool((back["a"] != 0).any()), "a copy"
     assert torch.equal(back["b"], tensors["b"])
-    assert load(pack({})) == {}
+    assert load(pack_tensors({})) == {}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_is_packed_comes_back() -> None:
 def test_a_gradient_is_compared_relative_to_itself_and_the_largest(change: dict[str, list[float]], fails: bool) -> None:
     wanted = {"small": [1e-3] * 2, "large": [1.0, 3.0]}
     actual, expected = (
-        pack({name: torch.tensor(x, dtype=torch.float64) for name, x in one.items()})
+        pack_tensors({name: torch.tensor(x, dtype=torch.float64) for name, x in one.items()})
         for one in ({**wanted, **change}, wanted)
     )
     arguments = "gradient of {}", actual, expected, 1e-9

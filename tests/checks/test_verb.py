@@ -27,8 +27,8 @@ class Mine(Clip):
 def few_checks(monkeypatch: pytest.MonkeyPatch) -> tuple[Check, ...]:
     """Only the checks that take no time; that the whole list runs is tested where every method passes it."""
     few = tuple(check for check in CHECKS if check.name in ("card", "tiles", "scalars", "identities"))
-    examine = suite.examine
-    monkeypatch.setattr(suite, "examine", lambda subject, pool: examine(subject, pool, few))
+    examine = suite.run_checks
+    monkeypatch.setattr(suite, "run_checks", lambda subject, pool: examine(subject, pool, few))
     return few
 
 
@@ -57,7 +57,7 @@ def test_a_failed_check_is_exit_code_1_and_says_why(tmp_path: Path) -> None:
 def test_all_ends_with_a_matrix(few_checks: tuple[Check, ...]) -> None:
     result = CliRunner().invoke(app, ["check", "--all"])
     assert result.exit_code == 0, result.output
-    for name in registry.names():
+    for name in registry.method_names():
         (row,) = [line for line in result.stdout.splitlines() if line.startswith(f"{name} ")]
         assert len(row.split()) == 1 + len(few_checks) + 2
 

@@ -26,7 +26,7 @@ def keys(text: str) -> list[str]:
 def test_all_methods_are_cited_and_no_key_twice() -> None:
     text = cite()
     assert len(keys(text)) == len(set(keys(text)))
-    for method in map(registry.find, registry.names()):
+    for method in map(registry.find_method, registry.method_names()):
         assert method.about.bibtex.strip() in text
         assert method.about.bibtex.count("{") == method.about.bibtex.count("}")
 
@@ -51,7 +51,7 @@ def test_a_plugin_without_bibtex_is_said(tmp_path: Path, monkeypatch: pytest.Mon
         'class Silent(Clip):\n    name = "silent"\n    about = replace(Clip.about, bibtex="")\n'
     )
     result = CliRunner().invoke(app, ["methods", "--cite", "silent", "--plugin", str(file)], catch_exceptions=False)
-    registry.forget()
+    registry.clear_caches()
     assert (result.stdout.strip(), result.stderr) == ("", "note: silent gives no BibTeX\n")
 
 

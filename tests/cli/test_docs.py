@@ -11,10 +11,10 @@ from typing import Any, get_args
 import pytest
 
 from bench.adapters import registry
-from bench.adapters.oracle_file import beside
-from bench.adapters.scaffold import method_source
+from bench.adapters.oracle_file import oracle_path
+from bench.adapters.scaffold import template_source
 from bench.checks.pool import RankPool
-from bench.checks.suite import CHECKS, examine, subject_of
+from bench.checks.suite import CHECKS, run_checks, subject_of
 from bench.planning import trial_settings
 from bench.settings_base import Model
 from bench.suite.suite import Suite, load_suite
@@ -56,7 +56,7 @@ def test_every_setting_stands_on_the_page_of_suites() -> None:
 
 
 def test_the_example_is_what_new_method_writes() -> None:
-    assert block("python") == method_source("my_loss")
+    assert block("python") == template_source("my_loss")
     assert len(block("python").splitlines()) <= 40
 
 
@@ -84,15 +84,15 @@ def test_the_example_of_values_is_in_order_and_right(tmp_path: Path, monkeypatch
     monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "my_loss.py"
     file.write_text(block("python").replace('fidelity="derived"', 'fidelity="official-checked"'))
-    beside(file).write_text(block("json"))
+    oracle_path(file).write_text(block("json"))
     (check,) = [check for check in CHECKS if check.name == "oracles"]
-    (result,) = examine(subject_of(str(file)), RankPool(), (check,))
+    (result,) = run_checks(subject_of(str(file)), RankPool(), (check,))
     assert (result.outcome, result.reason) == ("passed", "")
-    beside(file).write_text(block("json").replace("2.1987", "2.1988"))
-    (result,) = examine(subject_of(str(file)), RankPool(), (check,))
+    oracle_path(file).write_text(block("json").replace("2.1987", "2.1988"))
+    (result,) = run_checks(subject_of(str(file)), RankPool(), (check,))
     assert "my_loss.oracles.json, case 'two pairs': loss of step 0" in result.reason
     monkeypatch.undo()
-    registry.forget()
+    registry.clear_caches()
 
 
 def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_errors_of_writing_name_the_file_that_was_open(capsys: pytest.CaptureFix
         assert stop.value.code == 2
         assert capsys.readouterr().err.endswith(": there is no such file or folder; check the path\n")
     with pytest.raises(SystemExit), guard():
-        reading.content(Path("/dev/null"), 9)
+        reading.read_file(Path("/dev/null"), 9)
     assert capsys.readouterr().err == "/dev/null: it is a device, not a file; name another file\n"
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

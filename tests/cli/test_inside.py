@@ -17,7 +17,7 @@ from bench import data
 from bench.cli import app
 from bench.console import progress
 from bench.errors import UserError
-from bench.evaluation.embedding_map import map_rows, plane
+from bench.evaluation.embedding_map import map_rows, place_in_plane
 from bench.launch.launchers.local import run_all
 from bench.planning import plan_file
 from bench.planning.planner import Planner
@@ -44,8 +44,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inside")
     (folder / "inside.yaml").write_text(SUITE)
     suite, store = load_suite(folder / "inside.yaml"), Store(folder / "out")
-    with progress.on() as shown:
-        summary = run_all(plan_file.write(suite, {}, Planner(store)), store, shown)
+    with progress.progress_on() as shown:
+        summary = run_all(plan_file.write_plan(suite, {}, Planner(store)), store, shown)
     assert len(summary.done) == 2
     return folder
 
@@ -101,8 +101,8 @@ def test_the_report_draws_the_baseline_beside_the_method(done: Path) -> None:
 
 def test_the_map_depends_on_the_seed_alone() -> None:
     vectors = np.random.default_rng(0).normal(size=(30, 6))
-    assert np.array_equal(plane(vectors, 1), plane(vectors, 1))
-    pairs = data.load("emoji/iid", 32)
+    assert np.array_equal(place_in_plane(vectors, 1), place_in_plane(vectors, 1))
+    pairs = data.load_dataset("emoji/iid", 32)
     assert set(map_rows(pairs, 10)) <= set(map_rows(pairs, 20))
 
 
@@ -132,7 +132,7 @@ def test_the_ends_of_a_state_are_its_smallest_and_largest_values(done: Path, tmp
     values = load_file(Store(done / "out").run(run).path("weights-100.safetensors"))["method.log_u_text"]
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    pairs = data.load("emoji/train", 32)
+    pairs = data.load_dataset("emoji/train", 32)
     assert [row["key"] for row in rows] == list(pairs.keys)
     assert [float(row["log_u_text"]) for row in rows] == pytest.approx(values.tolist())
     lowest = pairs.keys[int(np.argsort(values, kind="stable")[0])]

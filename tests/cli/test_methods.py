@@ -11,10 +11,10 @@ from bench.cli import app
 
 
 def test_every_method_is_listed_with_what_it_is() -> None:
-    result = CliRunner().invoke(app, ["methods", *registry.names()])
+    result = CliRunner().invoke(app, ["methods", *registry.method_names()])
     assert result.exit_code == 0
     text = re.sub(r"\s+", " ", result.stdout)
-    for name, method in ((name, registry.find(name)) for name in registry.names()):
+    for name, method in ((name, registry.find_method(name)) for name in registry.method_names()):
         about = method.about
         assert f"{name}: {about.title} ({about.paper})" in text
         assert f"fidelity {about.fidelity} ({about.equations})" in text
@@ -22,7 +22,7 @@ def test_every_method_is_listed_with_what_it_is() -> None:
 
 
 def test_cost_says_phases_forwards_and_the_start() -> None:
-    result = CliRunner().invoke(app, ["methods", *registry.names()])
+    result = CliRunner().invoke(app, ["methods", *registry.method_names()])
     blocks = {block.split(":")[0]: re.sub(r"\s+", " ", block) for block in result.stdout.split("\n\n")}
     assert "cost 1 image + 1 text forwards a pair" in blocks["clip"]
     assert "presets paper (the defaults)" in blocks["clip"]

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.adapters import registry
-from bench.adapters.scaffold import method_source, new_method
+from bench.adapters.scaffold import template_source, write_new_method
 from bench.checks import suite
 from bench.cli import app
 from bench.errors import UserError
@@ -20,15 +20,15 @@ from bench.errors import UserError
 
 def generated(folder: Path) -> None:
     """Three generated methods: one as it stands, one with another Config, one that is wrong."""
-    new_method("two_words", folder / "new")
-    changed, _ = new_method("changed_loss", folder / "changed")
+    write_new_method("two_words", folder / "new")
+    changed, _ = write_new_method("changed_loss", folder / "changed")
     head = "    def __post_init__(self) -> None:\n"
     field = "    power: float = 1.0  #: exponent of the total\n\n"
     text = (
         changed.read_text().replace("epsilon", "smoothing").replace("total / (2 *", "total**self.config.power / (2 *")
     )
     changed.write_text(text.replace(head, f'{field}{head}        check(self, "power", self.power > 0, "> 0")\n'))
-    wrong, _ = new_method("wrong_loss", folder / "wrong")
+    wrong, _ = write_new_method("wrong_loss", folder / "wrong")
     wrong.write_text(wrong.read_text().replace("total / (2 *", "total / (3 *"))
 
 
@@ -60,7 +60,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory, start_script: Callable[..
 def test_what_it_writes_passes_its_own_test_and_with_it_bench_check(
     tmp_path: Path, outcomes: dict[str, list[str]]
 ) -> None:
-    files = new_method("two_words", tmp_path / "new")
+    files = write_new_method("two_words", tmp_path / "new")
     assert [path.name for path in files] == ["two_words.py", "test_two_words.py"]
     assert outcomes["new"] == ["passed", "passed"]
 
@@ -76,13 +76,13 @@ def test_its_test_outlives_a_changed_config(outcomes: dict[str, list[str]]) -> N
 
 @pytest.mark.usefixtures("own_plugins")
 def test_an_identity_that_says_an_old_field_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    method, _ = new_method("my_loss", tmp_path)
+    method, _ = write_new_method("my_loss", tmp_path)
     old = '{"epsilon": 0.0}'
     text = method.read_text().replace(old, "OLD").replace("epsilon", "smoothing").replace("OLD", old)
     method.write_text(text)
     chosen = tuple(check for check in suite.CHECKS if check.name in ("refusals", "identities"))
-    examine = suite.examine
-    monkeypatch.setattr(suite, "examine", lambda subject, pool: examine(subject, pool, chosen))
+    examine = suite.run_checks
+    monkeypatch.setattr(suite, "run_checks", lambda subject, pool: examine(subject, pool, chosen))
     result = CliRunner().invoke(app, ["check", str(method)])
     assert result.exit_code == 1, result.output
     output = " ".join(result.output.split())
@@ -90,20 +90,20 @@ def test_an_identity_that_says_an_old_field_is_named(monkeypatch: pytest.MonkeyP
 
 
 def test_the_name_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    method, test = new_method("soft_focal2", tmp_path)
+    method, test = write_new_method("soft_focal2", tmp_path)
     text = method.read_text() + test.read_text()
     assert "my_loss" not in text
     assert "MyLoss" not in text
     assert "class SoftFocal2(" in text
     monkeypatch.setattr(registry, "_plugins", {})
     assert registry.add_plugin(method) == "soft_focal2"
-    assert registry.find("soft_focal2").about.title == "Soft focal2"
+    assert registry.find_method("soft_focal2").about.title == "Soft focal2"
     monkeypatch.undo()
-    registry.forget()
+    registry.clear_caches()
 
 
 def test_it_is_short_and_parses() -> None:
-    source = method_source("my_loss")
+    source = template_source("my_loss")
     ast.parse(source)
     assert len(source.splitlines()) <= 40
     assert max(map(len, source.splitlines())) <= 120
@@ -113,7 +113,7 @@ def test_it_is_short_and_parses() -> None:
 def test_nothing_is_overwritten(tmp_path: Path, taken: str) -> None:
     (tmp_path / taken).write_text("mine")
     with pytest.raises(UserError, match=f"{taken}: already exists"):
-        new_method("my_loss", tmp_path)
+        write_new_method("my_loss", tmp_path)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -132,11 +132,11 @@ def test_nothing_is_overwritten(tmp_path: Path, taken: str) -> None:
 )
 def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        new_method(name, tmp_path / "new")
+        write_new_method(name, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        new_method("my_loss", tmp_path / "file")
+        write_new_method("my_loss", tmp_path / "file")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from bench import data
 from bench.cli import app
 from bench.data.noise import shuffled_captions
-from bench.data.noise.shown import shown
+from bench.data.noise.shown import spaced_places
 from bench.errors import UserError
 
 
@@ -43,7 +43,7 @@ def test_the_manifest_of_the_suite_is_shown(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["noise", "show", "smoke", "--count", "3", "--html", str(page)])
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    manifest = shuffled_captions(data.load("emoji/train", 32), 0.4, 0)
+    manifest = shuffled_captions(data.load_dataset("emoji/train", 32), 0.4, 0)
     assert manifest.content_hash[:16] in lines[0]
     assert len(lines) == 5
     assert lines[1].startswith(manifest.keys[0])
@@ -53,7 +53,7 @@ def test_the_manifest_of_the_suite_is_shown(tmp_path: Path) -> None:
     assert reader.open == []
     assert len(reader.images) == 3
     assert "<script" not in page.read_text()
-    pairs, place = data.load("emoji/train", 32), shown(manifest, 3)[1]
+    pairs, place = data.load_dataset("emoji/train", 32), spaced_places(manifest, 3)[1]
     webp = base64.b64decode((reader.images[1]["src"] or "").split(",", 1)[1])
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(webp))), pairs.images(manifest.rows[[place]])[0])
     own, given = (escape(pairs.captions(int(rows[place]))[0]) for rows in (manifest.rows, manifest.donors))

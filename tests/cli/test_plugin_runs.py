@@ -49,7 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path
 
 def _unknown_again() -> None:
     registry._plugins.clear()
-    registry.forget()
+    registry.clear_caches()
 
 
 @pytest.fixture(autouse=True)

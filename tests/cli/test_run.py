@@ -167,7 +167,7 @@ def test_a_stale_plan_with_a_method_of_a_plugin_is_read_without_the_plugin(
     suite = done / "own.yaml"
     suite.write_text(SUITE.replace("name: tiny", "name: own").replace("[clip,", "[own,"))
     bench(done, "run", str(suite), "--plugin", str(done / "own.py"), "--set", "budget={samples: 64}", "--plan-only")
-    registry.forget()
+    registry.clear_caches()
     monkeypatch.setattr(registry, "_plugins", {})
     result = bench(done, "status", str(suite))
     assert "own" in result.stdout
@@ -189,7 +189,7 @@ def test_a_failed_run_is_exit_code_1(done: Path, monkeypatch: pytest.MonkeyPatch
     suite = done / "broken.yaml"
     suite.write_text(SUITE.replace("name: tiny", "name: broken").replace("[clip,", "[broken,"))
     result = bench(done, "run", str(suite), "--plugin", str(file))
-    registry.forget()
+    registry.clear_caches()
     assert result.exit_code == 1
     assert "runs: 1 done before, 1 failed" in result.stdout
     assert "bench show RUN says why" in result.stderr

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.cli.text import describe
-from bench.console.text import columns
+from bench.cli.text import describe_run
+from bench.console.text import align_columns
 from bench.errors import UserError
 from bench.store import Record, Store, writing
 from bench.store.run import find_run
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_everything_stored_is_printed(store: Store) -> None:
-    text = describe(find_run(store, A))
+    text = describe_run(find_run(store, A))
     lines = [line.split() for line in text.splitlines()]
     assert ["run", A] in lines
     assert ["state:", "done"] in lines
@@ -61,7 +61,7 @@ def test_everything_stored_is_printed(store: Store) -> None:
 
 
 def test_a_run_without_records_says_so(store: Store) -> None:
-    assert describe(find_run(store, "ac")).endswith("no records yet")
+    assert describe_run(find_run(store, "ac")).endswith("no records yet")
 
 
 def test_a_unique_beginning_is_enough(store: Store) -> None:
@@ -83,5 +83,5 @@ def test_anything_else_is_refused(store: Store, prefix: str, said: str) -> None:
 
 
 def test_columns_are_aligned() -> None:
-    assert columns([("a", "bb", ""), ("ccc", "d", "e")]) == ["a    bb", "ccc  d   e"]
-    assert columns([]) == []
+    assert align_columns([("a", "bb", ""), ("ccc", "d", "e")]) == ["a    bb", "ccc  d   e"]
+    assert align_columns([]) == []

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from bench.cli import app, options
-from bench.cli.text import describe, record_table
-from bench.console.text import columns
+from bench.cli.text import describe_run, record_table
+from bench.console.text import align_columns
 from bench.errors import UserError
 from bench.store import Record, Store, writing
 
@@ -31,7 +31,7 @@ def record(**changed: object) -> Record:
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(CELL, min_size=width, max_size=width), min_size=1)))
 def test_every_column_begins_at_one_place(rows: list[list[str]]) -> None:
-    lines = columns(rows)
+    lines = align_columns(rows)
     starts = [0]
     for place in range(len(rows[0]) - 1):
         starts.append(starts[-1] + max(len(row[place]) for row in rows) + 2)
@@ -43,7 +43,7 @@ def test_every_column_begins_at_one_place(rows: list[list[str]]) -> None:
 
 def test_rows_of_unequal_length_are_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="zip"):
-        columns([["a", "b"], ["c", "d", "e"]])
+        align_columns([["a", "b"], ["c", "d", "e"]])
 
 
 def test_a_record_is_a_line_with_its_interval_if_it_has_one() -> None:
@@ -70,14 +70,14 @@ def test_nested_settings_are_dotted_as_set_takes_them(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a1")
     with writing(run) as out:
         out.write_settings({"train": {"lr": 0.001, "deep": {"x": 12345, "gone": None}}, "empty": {}, "steps": 9999})
-    lines = describe(run).splitlines()
+    lines = describe_run(run).splitlines()
     for line in ("  train.lr: 0.001", "  train.deep.x: 12,345", "  steps: 9999", "  empty: {}"):
         assert line in lines
     assert not any("gone" in line for line in lines)
     assert "ledger" not in lines, "no heading without content"
     with writing(run) as out:
         out.write_json("ledger.json", {"samples": 10_000})
-    assert "  samples: 10,000" in describe(run).splitlines()
+    assert "  samples: 10,000" in describe_run(run).splitlines()
 
 
 def test_times_and_sizes_are_in_their_own_units(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_times_and_sizes_are_in_their_own_units(tmp_path: Path) -> None:
         out.write_json("ledger.json", {"train_seconds": 3725.5, "data_seconds": 2.5, "peak_memory_bytes": 3 << 29})
         out.set_status("running", step=3)
         updated = run.status()["updated"]
-    lines = describe(run).splitlines()
+    lines = describe_run(run).splitlines()
     for line in ("  train_seconds: 1:02 h (3,726 s)", "  data_seconds: 2.5", "  peak_memory_bytes: 1.50 GiB"):
         assert line in lines
     assert f"  updated: {datetime.fromtimestamp(updated, UTC):%Y-%m-%d %H:%M:%S} UTC" in lines

@@ -90,7 +90,7 @@ def test_a_resumed_stage_has_its_own_pace() -> None:
 def test_a_terminal_gets_bars() -> None:
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal:
-        shown = progress.on(terminal)
+        shown = progress.progress_on(terminal)
         assert isinstance(shown, progress.Bars)
         with shown:
             shown.preparing("planning", "clip on RN50", 1, 24)
@@ -129,7 +129,7 @@ def test_runs_beside_each_other_have_one_pace() -> None:
 
 
 def test_a_pipe_gets_lines() -> None:
-    assert type(progress.on(io.StringIO())) is progress.Progress
+    assert type(progress.progress_on(io.StringIO())) is progress.Progress
 
 
 def test_durations() -> None:

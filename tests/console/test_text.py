@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bench
 from bench.cli import main
 from bench.console import progress
-from bench.console.text import columns, echo, joined, storable, visible
+from bench.console.text import align_columns, echo, join_lines, storable, visible
 from bench.errors import UserError
 
 ROOT = Path(bench.__file__).parents[1]
@@ -63,14 +63,14 @@ def test_what_a_file_holds_keeps_lines_and_letters_of_any_script(text: str) -> N
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(TEXT, min_size=3, max_size=3), min_size=1, max_size=5), st.booleans())
 def test_a_row_is_a_line_whatever_its_cells_say(rows: list[list[str]], right: bool) -> None:
-    lines = columns(rows, right)
+    lines = align_columns(rows, right)
     assert len(lines) == len(rows)
-    assert len(joined(lines).split("\n")) == len(rows)
+    assert len(join_lines(lines).split("\n")) == len(rows)
     assert all(line.isprintable() for line in lines)
 
 
 def test_columns_can_end_at_one_place() -> None:
-    assert columns([("", "a", "bc"), ("x", "123", "4")], right=True) == ["     a  bc", "x  123   4"]
+    assert align_columns([("", "a", "bc"), ("x", "123", "4")], right=True) == ["     a  bc", "x  123   4"]
 
 
 def test_a_line_that_is_printed_is_one_line_on_any_stream() -> None:

@@ -5,14 +5,14 @@ import pytest
 import torch
 
 import bench.data
-from bench.catalogue.augmentations import fitting
+from bench.catalogue.augmentations import fitting_augmentations
 from bench.data.augment import augment
 from bench.errors import UserError
 
 
 @pytest.fixture(scope="module")
 def images():
-    return bench.data.load("emoji/train", 32).images(np.arange(96))
+    return bench.data.load_dataset("emoji/train", 32).images(np.arange(96))
 
 
 ROWS = np.arange(1000, 1096)
@@ -73,6 +73,6 @@ def test_half_of_the_emoji_are_mirrored_and_no_digit():
 
 def test_recipes(images):
     assert augment(images, ROWS, 0, 0, recipe="none") is images
-    assert set(fitting("drawn art")) == {"none", "emoji", "digits"}
+    assert set(fitting_augmentations("drawn art")) == {"none", "emoji", "digits"}
     with pytest.raises(UserError, match="augment is 'emojy'; did you mean 'emoji'"):
         augment(images, ROWS, 0, 0, recipe="emojy")

@@ -17,14 +17,14 @@ from PIL import Image
 
 from bench import data, dry_run, run_suite
 from bench.data.shards import indexing
-from bench.data.shards.sources import expand
+from bench.data.shards.sources import expand_sources
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
-from bench.resources import published
+from bench.resources import published_folder
 from bench.store import Store
 from bench.suite.suite import load_suite
 
-SUITE = published().parent / "reference" / "drawings" / "suite.yaml"
+SUITE = published_folder().parent / "reference" / "drawings" / "suite.yaml"
 SMALL = [
     "methods=[clip]",
     "seeds=[0]",
@@ -49,7 +49,7 @@ def tool() -> Iterator[ModuleType]:
 @pytest.fixture
 def packages(tool: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folders as Debian's packages have them: openclipart with titles and keywords, stamps with a sentence, icons."""
-    home, pairs = tmp_path / "usr", data.load("emoji/train", 64)
+    home, pairs = tmp_path / "usr", data.load_dataset("emoji/train", 64)
     drawn = iter(np.random.default_rng(0).permutation(len(pairs)).tolist())
 
     def draw(path: Path, width: int = 64) -> str:
@@ -141,8 +141,8 @@ def test_the_committed_comparison_runs_on_it(
         run_suite(small, tmp_path / "results")
 
     build(tool, root, monkeypatch, "--size", "64")
-    found = expand([str(root / "drawings")])
-    indexing.build(found, workers=1)
+    found = expand_sources([str(root / "drawings")])
+    indexing.build_index(found, workers=1)
     run_suite(small, tmp_path / "results", jobs=1)
     store = Store(tmp_path / "results")
     plan = store.plan("drawings")

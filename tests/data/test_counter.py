@@ -38,16 +38,16 @@ def test_keys_are_told_apart_by_every_part_and_its_type():
 def test_a_draw_follows_from_key_row_and_number_alone(rows, draws, seed):
     """More draws, fewer rows and another order change none of them."""
     key = counter.word(seed, "test")
-    words = counter.words(key, np.array(rows), draws)
+    words = counter.random_words(key, np.array(rows), draws)
     assert words.shape == (len(rows), draws)
-    np.testing.assert_array_equal(counter.words(key, np.array(rows[::-1]), draws + 2)[::-1, :draws], words)
-    np.testing.assert_array_equal(counter.words(key, np.array(rows[:1]), draws), words[:1])
+    np.testing.assert_array_equal(counter.random_words(key, np.array(rows[::-1]), draws + 2)[::-1, :draws], words)
+    np.testing.assert_array_equal(counter.random_words(key, np.array(rows[:1]), draws), words[:1])
     assert len(np.unique(words)) == len(set(rows)) * draws
 
 
 def test_draws_are_pinned():
     """Other numbers give other orders, captions, crops and noise: a change needs a new TRAINING_VERSION."""
-    assert counter.words(counter.word(0, "pinned"), np.arange(2), 2).ravel().tolist() == [
+    assert counter.random_words(counter.word(0, "pinned"), np.arange(2), 2).ravel().tolist() == [
         5490040522573160619,
         6694514047046127670,
         11232572243756815440,
@@ -60,14 +60,14 @@ def test_draws_are_pinned():
 @given(st.lists(st.tuples(st.integers(1, 2**32 - 1), st.integers(0, 2**64 - 1)), min_size=1, max_size=20))
 def test_integers_below_a_count_are_the_words_share_of_it(pairs):
     counts = np.array([count for count, _ in pairs], np.int64)
-    below = counter.below(counts, np.array([word for _, word in pairs], np.uint64))
+    below = counter.integers_below(counts, np.array([word for _, word in pairs], np.uint64))
     assert below.tolist() == [(word >> 32) * count >> 32 for count, word in pairs]
     assert ((below >= 0) & (below < counts)).all()
 
 
 def test_the_ends_of_uniform_draws(monkeypatch):
     for word, expected in ((0, 0.0), (2**64 - 1, 1 - 2.0**-24), (2**63, 0.5)):
-        monkeypatch.setattr(counter, "words", lambda *_, w=word: np.array([[w]], np.uint64))
+        monkeypatch.setattr(counter, "random_words", lambda *_, w=word: np.array([[w]], np.uint64))
         drawn = counter.uniforms(np.uint64(0), np.array([0]), 1)
         assert drawn.dtype == np.float32
         assert drawn[0, 0] == expected < 1
@@ -94,5 +94,5 @@ def test_hash_orders_hang_on_the_salt_and_ties_on_rows():
 def test_the_rows_type_is_nothing(kind):
     rows = np.array([0, 5, 2**31 - 1], kind)
     np.testing.assert_array_equal(
-        counter.words(counter.word(0), rows, 1), counter.words(counter.word(0), rows.astype(np.int64), 1)
+        counter.random_words(counter.word(0), rows, 1), counter.random_words(counter.word(0), rows.astype(np.int64), 1)
     )

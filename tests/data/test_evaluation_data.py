@@ -20,7 +20,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bench import data
-from bench.catalogue.evaluation_sets import entries
+from bench.catalogue.evaluation_sets import evaluation_sets
 from bench.cli import app
 from bench.data import Pairs, evaluation
 from bench.data.evaluation import index
@@ -55,7 +55,7 @@ def pixels(pairs: Pairs) -> np.ndarray:
 def test_a_webdataset_folder_is_read_in_order_of_keys(evaluation_folder: Path, webdataset_folder: Folder) -> None:
     home = evaluation_folder / "wds_vtab-pets"
     webdataset_folder(home, classified(), shards=3, classes=CLASSES, templates=TEMPLATES)
-    pairs = evaluation.load("pets", 24)
+    pairs = evaluation.load_evaluation_set("pets", 24)
     assert isinstance(pairs, Pairs)
     assert pairs.keys == tuple(f"s{number:07d}" for number in range(7))
     np.testing.assert_array_equal(pairs.labels["class"], [0, 1, 2, 0, 1, 2, 0])
@@ -64,35 +64,35 @@ def test_a_webdataset_folder_is_read_in_order_of_keys(evaluation_folder: Path, w
     assert pairs.captions(5) == ("snow fox",)
     whole = picture(4).resize((32, 24), Image.Resampling.BICUBIC).crop((4, 0, 28, 24))
     np.testing.assert_array_equal(pairs.images(np.array([4]))[0], np.asarray(whole))
-    squashed = evaluation.load("pets", 24, SQUASH).images(np.array([4]))[0]
+    squashed = evaluation.load_evaluation_set("pets", 24, SQUASH).images(np.array([4]))[0]
     np.testing.assert_array_equal(squashed, np.asarray(picture(4).resize((24, 24), Image.Resampling.BICUBIC)))
-    assert evaluation.counts("pets") == (7, 3)
+    assert evaluation.evaluation_set_counts("pets") == (7, 3)
 
 
 def test_other_shards_are_the_same_data(evaluation_folder: Path, webdataset_folder: Folder) -> None:
     found = []
     for shards in (1, 3):
         webdataset_folder(evaluation_folder / "wds_pets", classified(), shards=shards, classes=CLASSES)
-        found.append(evaluation.load("pets", 24).content_hash)
+        found.append(evaluation.load_evaluation_set("pets", 24).content_hash)
         evaluation._load.cache_clear()
     assert found[0] == found[1]
     changed = [*classified()[:-1], {"png": encoded(99), "cls": 0}]
     webdataset_folder(evaluation_folder / "wds_pets", changed, classes=CLASSES)
-    assert evaluation.load("pets", 24).content_hash != found[0]
+    assert evaluation.load_evaluation_set("pets", 24).content_hash != found[0]
 
 
 def test_an_index_is_kept_until_the_files_change(evaluation_folder: Path, webdataset_folder: Folder) -> None:
     home = webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
-    first = evaluation.load("pets", 24)
+    first = evaluation.load_evaluation_set("pets", 24)
     assert not first.rows.digests
     assert first.content_hash
     evaluation._load.cache_clear()
-    again = evaluation.load("pets", 24)
+    again = evaluation.load_evaluation_set("pets", 24)
     assert len(again.rows.digests) == 7  # nothing is hashed twice
     assert again.content_hash == first.content_hash
     webdataset_folder(home, classified(5), classes=CLASSES)
     evaluation._load.cache_clear()
-    assert len(evaluation.load("pets", 24)) == 5
+    assert len(evaluation.load_evaluation_set("pets", 24)) == 5
 
 
 def with_a_flipped_bit(path: Path) -> None:
@@ -126,19 +126,19 @@ def test_a_kept_index_that_does_not_read_is_made_again(
     evaluation_folder: Path, webdataset_folder: Folder, damage: Callable[[Path], object]
 ) -> None:
     webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
-    first = evaluation.load("pets", 24)
+    first = evaluation.load_evaluation_set("pets", 24)
     kept = evaluation_folder / "index" / "pets-test.parquet"
     damage(kept)
     evaluation._load.cache_clear()
-    assert evaluation.counts("pets") == (7, 3)
-    again = evaluation.load("pets", 24)
+    assert evaluation.evaluation_set_counts("pets") == (7, 3)
+    again = evaluation.load_evaluation_set("pets", 24)
     assert (again.keys, again.content_hash) == (first.keys, first.content_hash)
     assert kept.is_dir() or len(pq.read_table(kept)) == 7, "it is kept again"
 
 
 def test_an_image_that_is_not_the_indexed_one_is_named(evaluation_folder: Path, webdataset_folder: Folder) -> None:
     home = webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
-    assert evaluation.load("pets", 24).content_hash
+    assert evaluation.load_evaluation_set("pets", 24).content_hash
     tar, state = home / "test" / "0.tar", (home / "test" / "0.tar").stat()
     tar.write_bytes(tar.read_bytes().replace(encoded(2)[-20:], bytes(20)))
     os.utime(tar, ns=(state.st_atime_ns, state.st_mtime_ns))
@@ -146,7 +146,7 @@ def test_an_image_that_is_not_the_indexed_one_is_named(evaluation_folder: Path, 
     with pytest.raises(
         UserError, match=r"pets-test\.parquet: row 's0000002' is not the image that .*; delete the index"
     ):
-        pixels(evaluation.load("pets", 24))
+        pixels(evaluation.load_evaluation_set("pets", 24))
 
 
 def test_captions_that_became_classes_are_read_anew(evaluation_folder: Path, webdataset_folder: Folder) -> None:
@@ -155,11 +155,11 @@ def test_captions_that_became_classes_are_read_anew(evaluation_folder: Path, web
 
     samples = [{"png": encoded(n), "txt": "a cat", "cls": n % 2} for n in range(4)]
     home = webdataset_folder(evaluation_folder / "wds_mine", samples)
-    assert evaluation.load("mine", 24).captions(1) == ("a cat",)
+    assert evaluation.load_evaluation_set("mine", 24).captions(1) == ("a cat",)
     (home / "classnames.txt").write_text("cat\ndog\n")
     evaluation_sets._own.cache_clear()
     evaluation._load.cache_clear()
-    assert evaluation.load("mine", 24).captions(1) == ("dog",)
+    assert evaluation.load_evaluation_set("mine", 24).captions(1) == ("dog",)
 
 
 def test_without_a_place_to_keep_it_an_index_is_made_each_time(
@@ -168,8 +168,8 @@ def test_without_a_place_to_keep_it_an_index_is_made_each_time(
     webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
     for place in (evaluation_folder / "index", tmp_path / "cache"):
         place.write_text("a file where the folder would be")
-    assert len(evaluation.load("pets", 24)) == 7
-    assert evaluation.load("pets", 24).content_hash
+    assert len(evaluation.load_evaluation_set("pets", 24)) == 7
+    assert evaluation.load_evaluation_set("pets", 24).content_hash
 
 
 def test_a_folder_that_cannot_be_written_is_indexed_in_the_users_cache(
@@ -177,18 +177,18 @@ def test_a_folder_that_cannot_be_written_is_indexed_in_the_users_cache(
 ) -> None:
     webdataset_folder(evaluation_folder / "wds_pets", classified(), classes=CLASSES)
     (evaluation_folder / "index").write_text("a file where the folder would be")
-    pairs = evaluation.load("pets", 24)
+    pairs = evaluation.load_evaluation_set("pets", 24)
     assert isinstance(pairs, evaluation.EvaluationPairs)
     (kept,) = (tmp_path / "cache").rglob("pets-test.parquet")
     assert kept in index.homes(pairs.source.found)
-    assert len(index.indexed(pairs.source)) == len(pairs) == 7
+    assert len(index.indexed_rows(pairs.source)) == len(pairs) == 7
 
 
 def test_keys_that_begin_anew_in_every_shard_are_told_apart(evaluation_folder: Path, webdataset_folder: Folder) -> None:
     home = webdataset_folder(evaluation_folder / "wds_pets", classified(4), classes=CLASSES)
     shutil.copy(home / "test" / "0.tar", home / "test" / "1.tar")
     (home / "test" / "nshards.txt").write_text("2\n")
-    pairs = evaluation.load("pets", 24)
+    pairs = evaluation.load_evaluation_set("pets", 24)
     assert pairs.keys[3:5] == ("00000/s0000003", "00001/s0000000")
     assert pairs.labels["class"].tolist() == [0, 1, 2, 0] * 2
 
@@ -214,7 +214,7 @@ def test_broken_samples_are_named(
     samples = [{"png": encoded(0), "cls": 0}, sample]
     home = webdataset_folder(evaluation_folder / "wds_pets", samples, classes=CLASSES)
     with pytest.raises(UserError, match=message):
-        evaluation.load("pets", 24)
+        evaluation.load_evaluation_set("pets", 24)
     assert home.is_dir()
 
 
@@ -236,7 +236,7 @@ def test_broken_captions_are_named(
     samples = [{"png": encoded(0), "txt": "a cat"}, {"png": encoded(1), "json": content}]
     webdataset_folder(evaluation_folder / "wds_flickr30k", samples)
     with pytest.raises(UserError, match=rf"0\.tar: sample 's0000001' has .*?{re.escape(message)}"):
-        evaluation.load("flickr30k", 24)
+        evaluation.load_evaluation_set("flickr30k", 24)
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -264,13 +264,13 @@ def test_broken_metadata_is_named(
     samples = [{"png": encoded(0), "cls": 0, "npy": content}]
     webdataset_folder(evaluation_folder / "wds_dollar_street_test", samples, classes=CLASSES)
     with pytest.raises(UserError, match=rf"0\.tar: sample 's0000000' has .*{re.escape(message)}"):
-        evaluation.load("dollar_street", 24)
+        evaluation.load_evaluation_set("dollar_street", 24)
 
 
 def test_an_unused_field_of_the_metadata_may_be_anything(evaluation_folder: Path, webdataset_folder: Folder) -> None:
     samples = [{"png": encoded(0), "cls": 0, "npy": np.array([3, -0.5, 2])}]
     webdataset_folder(evaluation_folder / "wds_dollar_street_test", samples, classes=CLASSES)
-    labels = evaluation.load("dollar_street", 24).labels
+    labels = evaluation.load_evaluation_set("dollar_street", 24).labels
     assert (labels["income"].tolist(), labels["region"].tolist()) == ([3], [2])
 
 
@@ -278,16 +278,16 @@ def test_broken_files_are_named(evaluation_folder: Path, webdataset_folder: Fold
     broken = [*classified(2), {"png": b"no picture", "cls": 0}]
     home = webdataset_folder(evaluation_folder / "wds_pets", broken, classes=CLASSES)
     with pytest.raises(UserError, match=r"test: image 's0000002' cannot be read: .*; get it again"):
-        pixels(evaluation.load("pets", 24))
+        pixels(evaluation.load_evaluation_set("pets", 24))
     tar = home / "test" / "0.tar"
     tar.write_bytes(tar.read_bytes()[:700])
     evaluation._load.cache_clear()
     with pytest.raises(UserError, match=r"0\.tar: cannot be read: .*get it again"):
-        evaluation.load("pets", 24)
+        evaluation.load_evaluation_set("pets", 24)
 
 
 def test_what_is_missing_is_said_with_how_to_get_it(evaluation_folder: Path, webdataset_folder: Folder) -> None:
-    gone = evaluation.missing("imagenet-a", "shift")
+    gone = evaluation.missing_evaluation_set("imagenet-a", "shift")
     assert gone is not None
     assert gone.what == "ImageNet-A (imagenet-a), shift"
     assert gone.looked == tuple(
@@ -297,24 +297,24 @@ def test_what_is_missing_is_said_with_how_to_get_it(evaluation_folder: Path, web
     assert str(evaluation_folder / "wds_imagenet-a") in gone.get
     assert gone.bytes == 700_000_000
     with pytest.raises(UserError, match=r"ImageNet-A \(imagenet-a\) is missing; looked in .* Get it with: hf download"):
-        evaluation.load("imagenet-a", 24)
+        evaluation.load_evaluation_set("imagenet-a", 24)
     home = webdataset_folder(evaluation_folder / "wds_imagenet-a", classified(), classes=CLASSES)
-    assert evaluation.missing("imagenet-a") is None
+    assert evaluation.missing_evaluation_set("imagenet-a") is None
     (home / "test" / "nshards.txt").write_text("3\n")  # a download that was stopped
-    partly = evaluation.missing("imagenet-a")
+    partly = evaluation.missing_evaluation_set("imagenet-a")
     assert partly is not None
     assert partly.what.endswith("/test lacks 1.tar, 2.tar")
     with pytest.raises(UserError, match="'imagenet_a' is no evaluation data set; did you mean 'imagenet-a'"):
-        evaluation.load("imagenet_a", 24)
+        evaluation.load_evaluation_set("imagenet_a", 24)
     with pytest.raises(UserError, match=r"data set 'pets/val': 'val' should be one of test, train, validation"):
-        evaluation.load("pets/val", 24)
+        evaluation.load_evaluation_set("pets/val", 24)
 
 
 @pytest.mark.usefixtures("evaluation_folder")
 def test_without_data_the_catalogue_says_what_there_will_be() -> None:
-    assert evaluation.counts("imagenet-r") == (30_000, 200)
-    assert evaluation.counts("cifar10/train") == (50_000, 10)
-    assert sum(entry.datacomp for entry in entries().values()) == 38
+    assert evaluation.evaluation_set_counts("imagenet-r") == (30_000, 200)
+    assert evaluation.evaluation_set_counts("cifar10/train") == (50_000, 10)
+    assert sum(entry.datacomp for entry in evaluation_sets().values()) == 38
 
 
 def test_captions_are_lines_of_a_txt_or_a_list_of_a_json(evaluation_folder: Path, webdataset_folder: Folder) -> None:
@@ -322,7 +322,7 @@ def test_captions_are_lines_of_a_txt_or_a_list_of_a_json(evaluation_folder: Path
     files = [{"txt": "\n".join(texts[0])}, {"json": json.dumps(texts[1])}, {"json": json.dumps({"captions": texts[2]})}]
     files.append({"txt": texts[3][0], "json": json.dumps({"captions": texts[3]})})  # as `bench data shard` writes them
     webdataset_folder(evaluation_folder / "wds_flickr30k", [{"jpg": encoded(n, "JPEG"), **files[n]} for n in range(4)])
-    pairs = evaluation.load("flickr30k", 24)
+    pairs = evaluation.load_evaluation_set("flickr30k", 24)
     assert [pairs.captions(row) for row in range(4)] == [tuple(some) for some in texts]
     assert pairs.classes == {}
 
@@ -339,7 +339,7 @@ def test_hierarcaps_is_packed_as_the_documentation_says(evaluation_folder: Path,
         app, ["data", "shard", str(tmp_path / "pairs.csv"), str(evaluation_folder / "wds_hierarcaps" / "test")]
     )
     assert packed.exit_code == 0, packed.output
-    pairs = data.load("hierarcaps", 24)
+    pairs = data.load_dataset("hierarcaps", 24)
     assert levels(pairs) == [("animal", "cat", "black cat", "a black cat, asleep on a chair")]
 
 
@@ -347,7 +347,7 @@ def test_groups_come_from_the_metadata(evaluation_folder: Path, webdataset_folde
     regions = [0, 2, 2, 1]
     samples = [{"png": encoded(n), "cls": n % 3, "npy": np.array([7, 1, regions[n]], np.int64)} for n in range(4)]
     webdataset_folder(evaluation_folder / "wds_dollar_street_test", samples, classes=CLASSES, templates=TEMPLATES)
-    pairs = evaluation.load("dollar_street", 24)
+    pairs = evaluation.load_evaluation_set("dollar_street", 24)
     assert set(pairs.labels) == {"class", "income", "region"}
     assert pairs.labels["region"].tolist() == regions
     assert pairs.labels["income"].tolist() == [7] * 4
@@ -356,7 +356,7 @@ def test_groups_come_from_the_metadata(evaluation_folder: Path, webdataset_folde
     webdataset_folder(evaluation_folder / "wds_dollar_street_test", samples, classes=CLASSES, templates=TEMPLATES)
     evaluation._load.cache_clear()
     with pytest.raises(UserError, match=r"sample 's0000002' has no metadata \(npy\) of income, region"):
-        evaluation.load("dollar_street", 24)
+        evaluation.load_evaluation_set("dollar_street", 24)
 
 
 def test_puzzles_share_their_images(evaluation_folder: Path) -> None:
@@ -375,7 +375,7 @@ def test_puzzles_share_their_images(evaluation_folder: Path) -> None:
     home.mkdir(parents=True)
     with pa.ipc.new_stream(str(home / "winogavil-test.arrow"), table.schema) as out:
         out.write_table(table)
-    pairs = evaluation.load("winogavil", 24)
+    pairs = evaluation.load_evaluation_set("winogavil", 24)
     assert pairs.keys == ("fox", "moon", "tree", "wolf")
     first, second = pairs.puzzles
     assert (first.cue, first.candidates, first.right) == ("animal", (0, 3, 2), (True, True, False))

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.data.features import FeaturePairs, verify
+from bench.data.features import FeaturePairs, verify_feature_set
 from bench.data.features.imports import save
-from bench.data.features.tables import ImportRequest, read
+from bench.data.features.tables import ImportRequest, read_import
 from bench.data.noise import import_ncr
 from bench.errors import UserError
 
@@ -29,14 +29,14 @@ def numbers(*shape: int, seed: int = 0) -> npt.NDArray[np.float32]:
 
 
 def imported(request: ImportRequest, out: Path, **options: Any) -> FeaturePairs:
-    save(out, read(request), "made/pairs", **options)
-    verify(out)
+    save(out, read_import(request), "made/pairs", **options)
+    verify_feature_set(out)
     return FeaturePairs(out)
 
 
 def refused(request: ImportRequest, out: Path) -> str:
     with pytest.raises(UserError) as error:
-        save(out, read(request), "made/pairs")
+        save(out, read_import(request), "made/pairs")
     assert not out.exists()
     assert len(error.value.lines) == 1
     return str(error.value)

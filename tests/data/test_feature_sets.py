@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 from bench import hashing
-from bench.data.features import FeaturePairs, load, verify
+from bench.data.features import FeaturePairs, open_feature_set, verify_feature_set
 from bench.data.features import texts as texts_module
 from bench.data.features.about import IMAGE, INDEX, MAPPED, NAME, ROWS, TEXT, Encoder
-from bench.data.features.pairs import spread
+from bench.data.features.pairs import evenly_spaced
 from bench.data.features.texts import TextPlan, text_hashes
-from bench.data.features.writing import Array, Content, write
+from bench.data.features.writing import Array, Content, write_feature_set
 from bench.data.noise import draw_captions, shuffled_captions
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.strings import TEXT_LISTS, Strings
@@ -69,7 +69,7 @@ def content(views: int = VIEWS, **changes: Any) -> Content:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("features") / "set"
-    write(out, content())
+    write_feature_set(out, content())
     return out
 
 
@@ -79,7 +79,7 @@ def copied(whole: Path, tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read_back(whole: Path) -> None:
-    pairs, made = load(whole), content()
+    pairs, made = open_feature_set(whole), content()
     assert isinstance(pairs, Pairs)
     assert isinstance(pairs, ColumnPairs)
     assert (len(pairs), pairs.name, list(pairs.keys)) == (N, "made/pairs", KEYS)
@@ -101,7 +101,7 @@ def test_what_is_written_is_read_back(whole: Path) -> None:
 
 
 def test_features_of_texts_are_found_by_the_string(whole: Path) -> None:
-    pairs, made = load(whole), content()
+    pairs, made = open_feature_set(whole), content()
     assert pairs.texts is not None
     assert made.plan is not None
     assert made.text is not None
@@ -123,7 +123,7 @@ def test_features_of_texts_are_found_by_the_string(whole: Path) -> None:
 def test_noise_order_and_captions_are_those_of_the_pixels_set(whole: Path) -> None:
     pixels = np.zeros((N, 1, 1, 3), np.uint8)
     memory = MemoryPairs.build("made", "", KEYS, TEXTS, {}, {}, pixels)
-    pairs, rows = load(whole), np.arange(N)
+    pairs, rows = open_feature_set(whole), np.arange(N)
     own, other = shuffled_captions(pairs, 0.4, 3), shuffled_captions(memory, 0.4, 3)
     assert own.content_hash == other.content_hash
     assert own.rows.tolist() == other.rows.tolist()
@@ -134,7 +134,7 @@ def test_noise_order_and_captions_are_those_of_the_pixels_set(whole: Path) -> No
 
 
 def test_views_are_drawn_by_seed_row_epoch_and_differ_within_a_step(whole: Path) -> None:
-    pairs, rows = load(whole), np.arange(N)
+    pairs, rows = open_feature_set(whole), np.arange(N)
     first, second = (pairs.view_of(rows, 0, 0, view) for view in (0, 1))
     assert set(first.tolist()) == {0, 1, 2}
     assert (first != second).all()
@@ -146,7 +146,7 @@ def test_views_are_drawn_by_seed_row_epoch_and_differ_within_a_step(whole: Path)
 
 
 def test_a_share_keeps_the_rows_that_shards_would_keep(whole: Path) -> None:
-    half, pairs = FeaturePairs(whole, 0.5), load(whole)
+    half, pairs = FeaturePairs(whole, 0.5), open_feature_set(whole)
     assert len(half) == N // 2
     assert half.chosen is not None
     assert list(half.keys) == [KEYS[row] for row in half.chosen]
@@ -160,18 +160,18 @@ def test_a_share_keeps_the_rows_that_shards_would_keep(whole: Path) -> None:
 
 
 def test_the_content_hash_follows_the_content_and_no_file(whole: Path, tmp_path: Path) -> None:
-    write(tmp_path / "again", content(description="Other words."))
-    assert load(tmp_path / "again").content_hash == load(whole).content_hash
+    write_feature_set(tmp_path / "again", content(description="Other words."))
+    assert open_feature_set(tmp_path / "again").content_hash == open_feature_set(whole).content_hash
     assert (tmp_path / "again" / TEXT).read_bytes() == (whole / TEXT).read_bytes()
-    write(tmp_path / "other", content(labels={"parity": 1 - LABELS["parity"]}))
-    assert load(tmp_path / "other").content_hash != load(whole).content_hash
+    write_feature_set(tmp_path / "other", content(labels={"parity": 1 - LABELS["parity"]}))
+    assert open_feature_set(tmp_path / "other").content_hash != open_feature_set(whole).content_hash
 
 
 @pytest.mark.parametrize("absent", ["image", "text"])
 def test_one_array_may_be_absent(absent: str, tmp_path: Path) -> None:
-    write(tmp_path / "set", content(**{absent: None}))
-    pairs = load(tmp_path / "set")
-    assert len(verify(tmp_path / "set")) == 1
+    write_feature_set(tmp_path / "set", content(**{absent: None}))
+    pairs = open_feature_set(tmp_path / "set")
+    assert len(verify_feature_set(tmp_path / "set")) == 1
     assert pairs.captions(0) == tuple(TEXTS[0])
     if absent == "text":
         assert pairs.texts is None
@@ -201,7 +201,7 @@ def test_a_shifted_array_is_refused_when_it_is_opened(copied: Path, name: str, f
 
 def test_arrays_swapped_with_those_of_another_set_are_refused(copied: Path, tmp_path: Path) -> None:
     other = np.random.default_rng(5).normal(size=(N, VIEWS, P)).astype(np.float16)
-    write(tmp_path / "other", content(image=array(other)))
+    write_feature_set(tmp_path / "other", content(image=array(other)))
     shutil.copy(tmp_path / "other" / IMAGE, copied / IMAGE)
     with pytest.raises(UserError, match=r"image\.npy: row 0"):
         FeaturePairs(copied)
@@ -209,7 +209,7 @@ def test_arrays_swapped_with_those_of_another_set_are_refused(copied: Path, tmp_
 
 @pytest.mark.parametrize("name", [IMAGE, TEXT])
 def test_two_exchanged_rows_are_found_by_verify(copied: Path, name: str) -> None:
-    assert 1 not in spread(N)  # so that opening reads neither
+    assert 1 not in evenly_spaced(N)  # so that opening reads neither
 
     def exchange(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         values[[1, 3]] = values[[3, 1]]
@@ -217,16 +217,16 @@ def test_two_exchanged_rows_are_found_by_verify(copied: Path, name: str) -> None
 
     stored(copied / name, exchange)
     with pytest.raises(UserError, match=rf"{name}: (sha256 is |row \d: the features are not)"):
-        verify(copied)
+        verify_feature_set(copied)
 
 
 def test_a_whole_set_is_verified_with_its_evaluation_sets(copied: Path) -> None:
-    write(copied / "evaluation" / "made" / "test", content(name="made/test"))
-    assert [line.rpartition(": ")[2] for line in verify(copied)] == ["whole", "whole"]
-    assert load(copied).evaluation("made/test").name == "made/test"
+    write_feature_set(copied / "evaluation" / "made" / "test", content(name="made/test"))
+    assert [line.rpartition(": ")[2] for line in verify_feature_set(copied)] == ["whole", "whole"]
+    assert open_feature_set(copied).evaluation("made/test").name == "made/test"
     stored(copied / "evaluation" / "made" / "test" / IMAGE, lambda values: values[::-1])
     with pytest.raises(UserError, match=r"evaluation/made/test/image\.npy"):
-        verify(copied)
+        verify_feature_set(copied)
 
 
 @pytest.mark.parametrize("name", [IMAGE, TEXT, INDEX, ROWS, MAPPED, "prompts.parquet"])
@@ -246,7 +246,7 @@ def test_a_changed_byte_of_any_file_is_found(copied: Path, name: str) -> None:
     data[len(data) // 2] ^= 1
     (copied / name).write_bytes(data)
     with pytest.raises(UserError, match=str(copied)):
-        verify(copied)
+        verify_feature_set(copied)
 
 
 def test_a_description_that_contradicts_itself_or_the_arrays_is_refused(copied: Path) -> None:
@@ -274,11 +274,11 @@ def test_captions_of_other_rows_are_found(copied: Path, tmp_path: Path) -> None:
     other = [list(texts) for texts in TEXTS]
     other[1], other[3] = other[3], other[1]
     plan = TextPlan.of(lists(other), PROMPTS)
-    write(tmp_path / "other", content(captions=lists(other), plan=plan))
+    write_feature_set(tmp_path / "other", content(captions=lists(other), plan=plan))
     for name in (ROWS, MAPPED):
         shutil.copy(tmp_path / "other" / name, copied / name)
         with pytest.raises(UserError, match=rf"{name}: sha256 is .* features\.json says"):
-            verify(copied)
+            verify_feature_set(copied)
 
 
 @pytest.mark.parametrize(
@@ -296,13 +296,13 @@ def test_captions_of_other_rows_are_found(copied: Path, tmp_path: Path) -> None:
 )
 def test_wrong_content_is_refused_and_nothing_is_left(changes: dict[str, Any], line: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=line):
-        write(tmp_path / "set", content(**changes))
+        write_feature_set(tmp_path / "set", content(**changes))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_existing_folder_is_not_replaced(whole: Path) -> None:
     with pytest.raises(UserError, match="already exists"):
-        write(whole, content())
+        write_feature_set(whole, content())
 
 
 def test_different_texts_with_one_hash_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

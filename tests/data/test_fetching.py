@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.data import evaluation, fetching
 from bench.data.fetching import TRIES, fetch_evaluation, fetch_shards, names_shards
-from bench.data.shards import load as training
+from bench.data.shards import load_shard_pairs as training
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
@@ -240,7 +240,7 @@ def same(one: evaluation.EvaluationPairs, other: evaluation.EvaluationPairs) -> 
 
 def loaded(dataset: str) -> evaluation.EvaluationPairs:
     evaluation._load.cache_clear()
-    return evaluation.load(dataset, 24)
+    return evaluation.load_evaluation_set(dataset, 24)
 
 
 @pytest.mark.parametrize("kind", ["web", "pipe", "file"])

@@ -92,10 +92,9 @@ def test_order_of_rows_in_files_is_nothing(order, seed):
 
 
 def test_seeds_differ_and_processes_agree():
-    code = (
-        "from bench.data import load, noise; print(noise.shuffled_captions(load('emoji/iid', 32), 0.4, 1).content_hash)"
-    )
-    pairs = bench.data.load("emoji/iid", 32)
+    code = "from bench.data import load_dataset, noise;"
+    code += "print(noise.shuffled_captions(load_dataset('emoji/iid', 32), 0.4, 1).content_hash)"
+    pairs = bench.data.load_dataset("emoji/iid", 32)
     here = [noise.shuffled_captions(pairs, 0.4, seed).content_hash for seed in (0, 1)]
     assert here[0] != here[1]
     started = [
@@ -112,7 +111,7 @@ def test_seeds_differ_and_processes_agree():
 
 
 def test_emoji_noise_is_real():
-    pairs = bench.data.load("emoji/train", 32)
+    pairs = bench.data.load_dataset("emoji/train", 32)
     manifest = noise.shuffled_captions(pairs, 0.4, 0)
     assert len(manifest.rows) == round(0.4 * len(pairs))
     assert 0.38 < manifest.realised_rate <= 0.4
@@ -138,7 +137,7 @@ PINNED_TOY = {
 @pytest.mark.parametrize(("rate", "seed"), PINNED)
 def test_manifests_are_pinned(rate, seed):
     """Another manifest gives other ids to all noisy runs."""
-    manifest = noise.shuffled_captions(bench.data.load("emoji/train", 32), rate, seed)
+    manifest = noise.shuffled_captions(bench.data.load_dataset("emoji/train", 32), rate, seed)
     assert (manifest.content_hash[:16], manifest.realised_rate) == PINNED[rate, seed]
 
 
@@ -151,7 +150,7 @@ def test_manifests_of_many_equal_captions_are_pinned(n, texts, rate):
 
 
 def test_caption_draws_are_pinned():
-    pairs = bench.data.load("emoji/train", 32)
+    pairs = bench.data.load_dataset("emoji/train", 32)
     manifest = noise.shuffled_captions(pairs, 0.4, 0)
     drawn = [noise.draw_captions(pairs, manifest, np.arange(len(pairs)), epoch, 0) for epoch in (0, 3)]
     assert hashlib.sha256(repr(drawn).encode()).hexdigest()[:16] == "adf8de6917238c36"
@@ -181,7 +180,7 @@ def test_a_majority_of_equal_captions_is_refused():
 
 
 def test_other_programs_read_a_manifest_as_parquet(tmp_path):
-    pairs = bench.data.load("emoji/iid", 32)
+    pairs = bench.data.load_dataset("emoji/iid", 32)
     manifest = noise.shuffled_captions(pairs, 0.2, 3)
     manifest.save(tmp_path / "noise.parquet")
     table = pq.read_table(tmp_path / "noise.parquet")
@@ -197,9 +196,9 @@ def test_other_programs_read_a_manifest_as_parquet(tmp_path):
 
 
 def test_foreign_pairs_are_refused():
-    manifest = noise.shuffled_captions(bench.data.load("emoji/iid", 32), 0.2, 3)
+    manifest = noise.shuffled_captions(bench.data.load_dataset("emoji/iid", 32), 0.2, 3)
     with pytest.raises(UserError, match="was not made for emoji/validation"):
-        manifest.check(bench.data.load("emoji/validation", 32))
+        manifest.check(bench.data.load_dataset("emoji/validation", 32))
 
 
 @settings(deadline=None, max_examples=60)
@@ -334,7 +333,7 @@ def test_an_index_file_has_the_rate_it_is_said_to_have(tmp_path):
 
 
 def test_captions_are_drawn_by_seed_row_and_epoch():
-    pairs = bench.data.load("emoji/train", 32)
+    pairs = bench.data.load_dataset("emoji/train", 32)
     manifest = noise.shuffled_captions(pairs, 0.4, 0)
     rows = np.arange(0, len(pairs), 3)
     drawn = noise.draw_captions(pairs, manifest, rows, 2, 0)

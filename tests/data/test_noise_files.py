@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.catalogue.index_files import published
-from bench.data import MemoryPairs, load
+from bench.catalogue.index_files import published_index_files
+from bench.data import MemoryPairs, load_dataset
 from bench.data.noise import import_ncr, shuffled_captions
 from bench.data.strings import Strings
 from bench.errors import UserError
@@ -29,7 +29,7 @@ class RowsByCaption(MemoryPairs):
 
 
 def test_the_catalogue_is_whole() -> None:
-    entries = list(published())
+    entries = list(published_index_files())
     assert len(entries) == len({entry.sha256 for entry in entries}) == 27
     for entry in entries:
         assert entry.entries == entry.images * (5 if entry.unit == "caption" else 1)
@@ -56,7 +56,7 @@ def published_file(tmp_path: Path) -> Path:
     generator.shuffle(images)
     index[chosen] = images
     np.save(path := tmp_path / "pc2.npy", index)
-    assert hashlib.sha256(path.read_bytes()).hexdigest() == published()["pc2-f30k-0.2"].sha256
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == published_index_files()["pc2-f30k-0.2"].sha256
     return path
 
 
@@ -80,10 +80,10 @@ def test_the_recommended_noise_of_the_docs_is_what_seeds_give() -> None:
     files = {row[2]: row for row in rows if len(row) == 4 and row[2].startswith("pc2-")}
     assert len(files) == 6
     for name, row in files.items():
-        entry = published()[name]
+        entry = published_index_files()[name]
         assert row == [entry.data, str(entry.rate), name, entry.sha256]
     drawn_here = [row for row in rows if row[0] == "emoji"]
     assert len(drawn_here) == 3
     for _, rate, count, content in drawn_here:
-        manifest = shuffled_captions(load("emoji/train", 32), float(rate), 0)
+        manifest = shuffled_captions(load_dataset("emoji/train", 32), float(rate), 0)
         assert (len(manifest.rows), manifest.content_hash) == (int(count), content)

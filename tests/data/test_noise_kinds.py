@@ -27,8 +27,8 @@ from bench.data.noise import (
     Targeted,
     edited_captions,
     import_ncr,
+    make_poisoned,
     noisy_mask,
-    poison,
     semantic_swap,
     shuffled_captions,
     shuffled_images,
@@ -38,12 +38,12 @@ from bench.data.noise.images import ImageRows
 from bench.data.noise.shown import noise_lines
 from bench.data.noise.targeted import TEMPLATES
 from bench.data.noise.triggers import Trigger
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand
-from bench.data.source import source
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import expand_sources
+from bench.data.source import data_source
 from bench.data.strings import Strings
 from bench.errors import UserError
-from bench.evaluation.noise.attack import class_number, rates, same_set, targeted_rates
+from bench.evaluation.noise.attack import attack_rates, class_number, same_set, targeted_rates
 from bench.planning import requirements
 from bench.store import Store
 from bench.suite.noise_settings import NoiseSettings
@@ -100,7 +100,7 @@ def test_the_rule_for_the_order_of_rows_is_that_of_an_independent_implementation
     known = ORACLES["hash_order"]
     assert counter.hash_order(ORACLES["keys"], str(known["seed"]).encode()).tolist() == known["order"]
     assert counter.hash_order(ORACLES["keys"], f"{known['seed']}/poison".encode()).tolist() == known["poison_order"]
-    draw = counter.uniform(SEED, "drop")
+    draw = counter.uniform_function(SEED, "drop")
     drawn = [draw(ORACLES["keys"][0], 0, word) for word in range(len(known["u_example"]))]
     assert drawn == pytest.approx(known["u_example"], abs=1e-15)
 
@@ -118,7 +118,7 @@ def test_images_swap_captions_as_an_independent_implementation_says(case: dict[s
 
 
 def test_without_rows_by_caption_it_is_shuffled_captions() -> None:
-    for pairs in (captioned(), bench.data.load("emoji/iid", 32)):
+    for pairs in (captioned(), bench.data.load_dataset("emoji/iid", 32)):
         one, other = shuffled_images(pairs, 0.4, 3), shuffled_captions(pairs, 0.4, 3)
         assert one.content_hash == other.content_hash
         assert one.realised_rate == other.realised_rate
@@ -215,9 +215,9 @@ def test_an_index_with_a_row_for_each_caption_knows_its_images(
     tars.write(tmp_path / "toy" / "0.tar", members)
     settings = DataSettings(name="toy", size=16)
     for each_caption, known in ((False, False), (True, True)):
-        shards = expand([str(tmp_path / "toy")])
-        build(shards, tmp_path / "toy" / "index.parquet", workers=1, each_caption=each_caption)
-        pairs = source(settings.model_copy(update={"workers": int(each_caption)})).pairs()
+        shards = expand_sources([str(tmp_path / "toy")])
+        build_index(shards, tmp_path / "toy" / "index.parquet", workers=1, each_caption=each_caption)
+        pairs = data_source(settings.model_copy(update={"workers": int(each_caption)})).pairs()
         images = ImageRows.of(pairs)
         assert images.by_caption == known
         assert list(images.keys) == ["a", "b", "b#0", "c"]
@@ -259,7 +259,7 @@ def test_a_leaf_of_all_rows_is_shuffled_captions() -> None:
 
 
 def test_neighbours_of_emoji_are_nearer_and_never_alike() -> None:
-    pairs = bench.data.load("emoji/iid", 32)
+    pairs = bench.data.load_dataset("emoji/iid", 32)
     made = {leaf: semantic_swap(pairs, 0.6, 0, leaf, "char") for leaf in (2, 1000)}
     assert made[2].notes["mean_cosine"] > 2 * made[1000].notes["mean_cosine"]
     assert made[2].notes["leaf"] == 2
@@ -381,7 +381,7 @@ def test_triggers_are_those_of_an_independent_implementation(case: dict[str, Any
     assert (got != image).any()
 
 
-#: Why official triggers, executed as `official_triggers` says, are not those of `poison`.
+#: Why official triggers, executed as `official_triggers` says, are not those of `make_poisoned`.
 OTHER_TRIGGERS = {
     "yellow": "yellow squares in the corners; the square here is a checker or fixed noise",
     "random": "drawn anew at every call, so it is no pattern",
@@ -418,7 +418,7 @@ def test_a_checker_is_a_fourteenth_of_the_side() -> None:
 @pytest.mark.parametrize("case", POISONS, ids=lambda case: f"{case['rate']}-{case['label_consistent']}")
 def test_poison_takes_the_rows_of_an_independent_implementation(case: dict[str, Any]) -> None:
     pairs, attack = captioned(), "label_consistent" if case["label_consistent"] else "backdoor"
-    manifest = poison(pairs, case["rate"], case["seed"], attack, case["target"], "checker", "random")
+    manifest = make_poisoned(pairs, case["rate"], case["seed"], attack, case["target"], "checker", "random")
     assert manifest.rows.tolist() == case["rows"]
     assert first_texts(pairs, manifest) == case["captions"]
     assert (manifest.realised_rate == 0) == case["label_consistent"]
@@ -427,7 +427,7 @@ def test_poison_takes_the_rows_of_an_independent_implementation(case: dict[str, 
 
 
 def poisoned(rate: float, attack: str = "backdoor", trigger: str = "checker", seed: int = 0) -> NoiseManifest:
-    return poison(captioned(), rate, seed, attack, "dog", trigger, "random")
+    return make_poisoned(captioned(), rate, seed, attack, "dog", trigger, "random")
 
 
 def test_poison_is_one_pair_at_least_nests_and_knows_its_trigger() -> None:
@@ -441,8 +441,8 @@ def test_poison_is_one_pair_at_least_nests_and_knows_its_trigger() -> None:
 
 
 def test_poisoned_rows_alone_are_changed_before_they_are_augmented() -> None:
-    pairs = bench.data.load("emoji/iid", 32)
-    manifest = poison(pairs, 0.05, 0, "backdoor", "cat", "blend", "random")
+    pairs = bench.data.load_dataset("emoji/iid", 32)
+    manifest = make_poisoned(pairs, 0.05, 0, "backdoor", "cat", "blend", "random")
     seen, rows = manifest.applied(pairs), np.arange(len(pairs))
     changed = (seen.images(rows) != pairs.images(rows)).any(axis=(1, 2, 3))
     assert np.flatnonzero(changed).tolist() == manifest.rows.tolist()
@@ -459,9 +459,9 @@ def test_photographs_get_the_trigger_at_training_size(
 ) -> None:
     monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
     home = tars.write_set(tmp_path / "toy", shards=1, rows=6)
-    build(expand([str(home)]), home / "index.parquet", workers=1)
-    pairs = source(DataSettings(name="toy", size=28)).pairs()
-    manifest = poison(pairs, 0.5, 0, "backdoor", "cat", "checker", "corners")
+    build_index(expand_sources([str(home)]), home / "index.parquet", workers=1)
+    pairs = data_source(DataSettings(name="toy", size=28)).pairs()
+    manifest = make_poisoned(pairs, 0.5, 0, "backdoor", "cat", "checker", "corners")
     plain, cropped = (manifest.applied(pairs).sampled(np.arange(6), 0, 0, 0, one) for one in ("none", "openclip"))
     np.testing.assert_array_equal(plain, manifest.applied(pairs).images(np.arange(6)))
     same = (cropped == pairs.sampled(np.arange(6), 0, 0, 0, "openclip")).all(axis=(1, 2, 3))
@@ -471,7 +471,7 @@ def test_photographs_get_the_trigger_at_training_size(
 def test_the_success_of_an_attack_leaves_out_the_target_class() -> None:
     (known,) = ORACLES["attack"]
     of = {name: np.array(known[name]) for name in ("labels", "predicted_clean", "predicted_triggered")}
-    made = {one.metric: one for one in rates(*of.values(), known["target"])}
+    made = {one.metric: one for one in attack_rates(*of.values(), known["target"])}
     expected = {"attack_success": "attack_success", "without_trigger": "baseline", "clean_accuracy": "clean_accuracy"}
     for metric, name in expected.items():
         assert made[metric].value == pytest.approx(known[name], abs=1e-12)
@@ -497,7 +497,7 @@ methods: [clip]
 
 
 def test_a_poisoned_run_from_its_suite_to_its_report(tmp_path: Path) -> None:
-    classes = bench.data.load("emoji/iid", 64).classes["concept"]
+    classes = bench.data.load_dataset("emoji/iid", 64).classes["concept"]
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(SUITE.replace("TARGET", classes[3]))
     ran = CliRunner().invoke(app, ["run", str(file), "--results", str(out)], catch_exceptions=False)
@@ -522,7 +522,7 @@ def test_poison_that_cannot_be_measured_is_refused_before_anything_trains(tmp_pa
     file = tmp_path / "tiny.yaml"
     file.write_text(SUITE.replace("TARGET", "no such thing"))
     with pytest.raises(UserError, match="target: 'no such thing' is no class of emoji/iid"):
-        requirements.missing(load_suite(file))
+        requirements.missing_inputs(load_suite(file))
     file.write_text(SUITE.replace("kind: poison", "kind: shuffled_captions").replace(", options: {target: TARGET}", ""))
     with pytest.raises(UserError, match="'attack_success' needs noise of kind poison, this is shuffled_captions"):
         load_suite(file)
@@ -532,7 +532,7 @@ def test_poison_that_cannot_be_measured_is_refused_before_anything_trains(tmp_pa
 
 
 def test_targets_are_shown_with_texts_of_one_wrong_class_each() -> None:
-    pairs, tests = (bench.data.load(f"emoji/{split}", 32) for split in ("train", "iid"))
+    pairs, tests = (bench.data.load_dataset(f"emoji/{split}", 32) for split in ("train", "iid"))
     settings = NoiseSettings(
         kind="poison", rates=(0.02,), options={"attack": "targeted", "images": "emoji/iid", "targets": 5}
     )
@@ -569,7 +569,7 @@ def test_roles_of_poison_travel_with_the_manifest(tmp_path: Path) -> None:
 
 def test_the_number_of_poisoned_pairs_may_be_given_and_has_to_be_the_rate() -> None:
     def made(rate: float, count: int) -> NoiseManifest:
-        return poison(captioned(), rate, 0, "backdoor", "dog", "checker", "random", count)
+        return make_poisoned(captioned(), rate, 0, "backdoor", "dog", "checker", "random", count)
 
     assert made(0.0625, 3).rows.tolist() == poisoned(0.0625).rows.tolist()
     assert len(made(0.06, 3).rows) == 3
@@ -628,4 +628,4 @@ def test_a_targeted_run_from_its_suite_to_its_records(tmp_path: Path) -> None:
     assert pq.read_table(run.path("noise.parquet"))["poison"][0].as_py().startswith("target ")
     file.write_text(file.read_text().replace("emoji/iid", "emoji/openmoji"))
     with pytest.raises(UserError, match="attacks images of emoji/openmoji, but attack_success scores emoji/iid"):
-        requirements.missing(load_suite(file))
+        requirements.missing_inputs(load_suite(file))

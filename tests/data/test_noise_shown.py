@@ -6,7 +6,7 @@ from bench.data.noise.shown import noise_lines
 
 
 def test_lines_name_rows_and_donors():
-    pairs = bench.data.load("emoji/iid", 32)
+    pairs = bench.data.load_dataset("emoji/iid", 32)
     manifest = noise.shuffled_captions(pairs, 0.3, 0)
     first, *lines = noise_lines(pairs, manifest, 5)
     assert first.startswith("shuffled_captions, rate 0.3, seed 0: 140 of 466 pairs of emoji/iid")
@@ -19,6 +19,6 @@ def test_lines_name_rows_and_donors():
 
 
 def test_clean_data_has_a_summary_alone():
-    pairs = bench.data.load("emoji/iid", 32)
+    pairs = bench.data.load_dataset("emoji/iid", 32)
     (line,) = noise_lines(pairs, noise.shuffled_captions(pairs, 0.0, 0), 5)
     assert "0 of 466 pairs" in line

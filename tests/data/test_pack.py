@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from bench.data.pack.packing import pack
+from bench.data.pack.packing import pack_shards
 from bench.data.pack.writing import PackOptions, key_of
 from bench.data.shards import indexing
 from bench.data.shards.index import Index
-from bench.data.shards.sources import expand
+from bench.data.shards.sources import expand_sources
 from bench.errors import UserError
 from bench.store import files
 
@@ -95,8 +95,8 @@ FORM: dict[str, tuple[Callable[[Path], Path], PackOptions]] = {
 
 def read(out: Path) -> Content:
     """Index shards, and read what the index says from the tars."""
-    shards = expand([str(out)])
-    report = indexing.build(shards, out / "index.parquet", workers=1, limit=0.0)
+    shards = expand_sources([str(out)])
+    report = indexing.build_index(shards, out / "index.parquet", workers=1, limit=0.0)
     assert "left out: 0 samples" in "".join(report.lines())
     return {
         row["key"]: (
@@ -111,7 +111,7 @@ def read(out: Path) -> Content:
 def test_packed_indexed_and_read_it_is_what_it_was(form: str, tmp_path: Path) -> None:
     make, options = FORM[form]
     source = make(tmp_path / "input")
-    (line,) = pack(source, tmp_path / "out", options, per_shard=2, workers=1)
+    (line,) = pack_shards(source, tmp_path / "out", options, per_shard=2, workers=1)
     assert line == f"{tmp_path / 'out'}: 3 pairs in 2 shards; left out none"
     own = {key_of(name): text for name, text in zip(names(tmp_path / "input"), CAPTIONS, strict=True)}
     assert list(own) == ["one", "two_v2", "sub/three"]
@@ -132,7 +132,7 @@ def test_stopped_at_a_shard_it_goes_on_to_the_bytes_of_several_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, write, made = a_coco(tmp_path / "input"), files.write_json, list[str]()
-    pack(source, tmp_path / "whole", PackOptions(), per_shard=1, workers=2)
+    pack_shards(source, tmp_path / "whole", PackOptions(), per_shard=1, workers=2)
 
     def dies(path: Path, value: object) -> None:
         if path.name == "00001.json":
@@ -143,10 +143,10 @@ def test_stopped_at_a_shard_it_goes_on_to_the_bytes_of_several_processes(
     with monkeypatch.context() as patch:
         patch.setattr(files, "write_json", dies)
         with pytest.raises(Killed):
-            pack(source, tmp_path / "out", PackOptions(), per_shard=1, workers=1)
+            pack_shards(source, tmp_path / "out", PackOptions(), per_shard=1, workers=1)
     assert made == ["input.json", "00000.json"]
     first = (tmp_path / "out" / "00000.tar").stat().st_ino
-    pack(source, tmp_path / "out", PackOptions(), per_shard=1, workers=1)
+    pack_shards(source, tmp_path / "out", PackOptions(), per_shard=1, workers=1)
     assert written(tmp_path / "out") == written(tmp_path / "whole")
     assert (tmp_path / "out" / "00000.tar").stat().st_ino == first, "a whole shard was made again"
 
@@ -162,7 +162,7 @@ def test_faults_are_listed_and_counted_and_stop_nothing(tmp_path: Path) -> None:
     with (folder / "pairs.tsv").open("w", newline="") as file:
         csv.writer(file, delimiter="\t").writerows([("image", "text", "id"), *rows])
     options = PackOptions(None, "image", "text", "id")
-    (line,) = pack(folder / "pairs.tsv", tmp_path / "out", options, workers=1)
+    (line,) = pack_shards(folder / "pairs.tsv", tmp_path / "out", options, workers=1)
     with (tmp_path / "out" / "faults.csv").open() as file:
         faults = [(row["key"], row["reason"]) for row in csv.DictReader(file)]
     assert sorted(faults[:2]) == [("'/e'", "unsafe name"), ("a", "duplicate key")]
@@ -183,44 +183,44 @@ def test_a_text_that_is_endless_or_a_pipe_costs_its_own_pair(tmp_path: Path) -> 
     os.truncate(source / "one.txt", 1 << 40)
     (source / "two.v2.txt").unlink()
     os.mkfifo(source / "two.v2.txt")
-    (line,) = pack(source, tmp_path / "out", PackOptions(), workers=1)
+    (line,) = pack_shards(source, tmp_path / "out", PackOptions(), workers=1)
     assert line.startswith(f"{tmp_path / 'out'}: 1 pairs in 1 shards; left out 2 (2 no caption)")
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     source, out = a_table(tmp_path / "input"), tmp_path / "out"
     with pytest.raises(UserError, match="has no column 'titel'; did you mean 'title'"):
-        pack(source, out, PackOptions(caption_column="titel"), workers=1)
+        pack_shards(source, out, PackOptions(caption_column="titel"), workers=1)
     (tmp_path / "pairs.txt").write_text("one.png a")
     with pytest.raises(UserError, match=r"pairs\.txt: should be a \.csv, \.tsv, \.json or \.parquet, or a folder"):
-        pack(tmp_path / "pairs.txt", out, PackOptions())
+        pack_shards(tmp_path / "pairs.txt", out, PackOptions())
     (tmp_path / "cut.json").write_text('{"images": [')
     with pytest.raises(UserError, match=r"cut.json: cannot be read: "):
-        pack(tmp_path / "cut.json", out, PackOptions())
+        pack_shards(tmp_path / "cut.json", out, PackOptions())
     for content in ("[" * 10**5, '{"images": [3]}', "3", '{"images": {}}', "{"):
         (tmp_path / "cut.json").write_text(content)
         with pytest.raises(UserError, match=r"cut\.json: (cannot be read: |holds no pairs)"):
-            pack(tmp_path / "cut.json", out, PackOptions())
+            pack_shards(tmp_path / "cut.json", out, PackOptions())
     (tmp_path / "long.csv").write_text("filepath,title\n" + "x" * 200_000)
     with pytest.raises(UserError, match=r"long\.csv: cannot be read: Error: field larger than field limit"):
-        pack(tmp_path / "long.csv", out, PackOptions())
+        pack_shards(tmp_path / "long.csv", out, PackOptions())
     os.truncate(tmp_path / "long.csv", 1 << 31)  # a hole, which takes no disk
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError, match=r"long\.csv: cannot be read: Error: field larger than field limit"):
-        pack(tmp_path / "long.csv", out, PackOptions())
+        pack_shards(tmp_path / "long.csv", out, PackOptions())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # in KiB
     os.truncate(tmp_path / "long.csv", 1 << 40)
     os.mkfifo(tmp_path / "pipe.json")
     for name, words in (("long.csv", "more than"), ("pipe.json", "FIFO")):
         with pytest.raises(UserError, match=rf"{name}: cannot be read.*{words}"):
-            pack(tmp_path / name, out, PackOptions())
+            pack_shards(tmp_path / name, out, PackOptions())
     with pytest.raises(UserError, match="no such file or folder"):
-        pack(tmp_path / "nothing.csv", out, PackOptions())
+        pack_shards(tmp_path / "nothing.csv", out, PackOptions())
     with pytest.raises(UserError, match=r"--split trian: .*did you mean 'train'"):
-        pack(a_karpathy(tmp_path / "input"), out, PackOptions(splits=("trian",)))
+        pack_shards(a_karpathy(tmp_path / "input"), out, PackOptions(splits=("trian",)))
     assert not out.exists()
-    pack(source, out, PackOptions(), workers=1)
+    pack_shards(source, out, PackOptions(), workers=1)
     with pytest.raises(UserError, match="holds shards of another input"):
-        pack(source, out, PackOptions(), per_shard=1, workers=1)
+        pack_shards(source, out, PackOptions(), per_shard=1, workers=1)
     with pytest.raises(UserError, match=r"none of 3 pairs can be packed; .*faults\.csv says why"):
-        pack(source, tmp_path / "none", PackOptions(images=str(tmp_path)), workers=1)
+        pack_shards(source, tmp_path / "none", PackOptions(images=str(tmp_path)), workers=1)

@@ -66,7 +66,7 @@ def test_bad_rows_are_named():
 
 
 def test_digits_are_scikit_learns():
-    train, test = (bench.data.load(f"digits/{split}", 32) for split in ("train", "test"))
+    train, test = (bench.data.load_dataset(f"digits/{split}", 32) for split in ("train", "test"))
     found = load_digits()
     assert len(train) + len(test) == len(found.images) == 1797
     assert not set(train.keys) & set(test.keys)

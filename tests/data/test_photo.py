@@ -17,7 +17,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torchvision.transforms import AutoAugment, RandomResizedCrop
 
-from bench.catalogue.augmentations import fitting
+from bench.catalogue.augmentations import fitting_augmentations
 from bench.data import photo, recolour
 from bench.errors import UserError
 
@@ -27,7 +27,7 @@ keys = st.tuples(*[st.integers(0, 2**31 - 1), st.integers(0, 10**7), st.integers
 
 
 def picture(shape: tuple[int, int] = (160, 120), which: int = 0) -> Image.Image:
-    return photo.decode(PHOTOGRAPHS[which].read_bytes()).resize(shape, Image.Resampling.BICUBIC)
+    return photo.decode_image(PHOTOGRAPHS[which].read_bytes()).resize(shape, Image.Resampling.BICUBIC)
 
 
 def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -37,7 +37,7 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 
 
 def drawn(seed: int, row: int, epoch: int, view: int, recipe: str, size: int = 32) -> photo.Pixels:
-    return photo.sampled(picture(), row, epoch, seed, view, recipe, size)
+    return photo.training_pixels(picture(), row, epoch, seed, view, recipe, size)
 
 
 @pytest.mark.parametrize("interpolation", get_args(photo.Interpolation))
@@ -52,12 +52,12 @@ def test_evaluation_is_open_clips_to_the_last_bit(
     for which, shape in enumerate(SHAPES):
         image = picture(shape, which % 2)
         expected = (theirs(image) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-        found = photo.evaluation(image, size, photo.Resize(mode, interpolation, 93))
+        found = photo.evaluation_pixels(image, size, photo.Resize(mode, interpolation, 93))
         np.testing.assert_array_equal(found, expected)
 
 
 def test_a_thread_is_padded_where_open_clip_gives_up() -> None:
-    found = photo.evaluation(picture((6_000, 1)), 64, photo.Resize("longest", fill=7))
+    found = photo.evaluation_pixels(picture((6_000, 1)), 64, photo.Resize("longest", fill=7))
     assert (found[:31] == 7).all()
     assert (found[32:] == 7).all()
     assert (found[31] != 7).any()
@@ -66,7 +66,7 @@ def test_a_thread_is_padded_where_open_clip_gives_up() -> None:
 def test_a_thread_of_pixels_needs_no_gigabytes() -> None:
     strip = picture((60_000, 1))
     middle = strip.crop((30_000 - 32, 0, 30_000 + 32, 1))
-    np.testing.assert_array_equal(photo.evaluation(strip, 64), photo.evaluation(middle, 64))
+    np.testing.assert_array_equal(photo.evaluation_pixels(strip, 64), photo.evaluation_pixels(middle, 64))
 
 
 KINDS = "JPEG/L JPEG/CMYK PNG/L PNG/P PNG/RGBA PNG/LA PNG/1 PNG/I;16 WEBP/RGB WEBP/RGBA"
@@ -81,7 +81,7 @@ def test_every_kind_becomes_rgb(kind: str, mode: str) -> None:
     else:
         image = plain.convert(mode)
     data = encoded(image, kind, lossless=True) if kind == "WEBP" else encoded(image, kind, quality=95)
-    found = photo.decode(data)
+    found = photo.decode_image(data)
     assert (found.mode, found.size) == ("RGB", plain.size)
     off = np.abs(np.asarray(found).astype(int) - np.asarray(plain.convert("L" if grey else "RGB").convert("RGB")))
     assert off.mean() < {"P": 25, "1": 130}.get(mode, 3)
@@ -90,18 +90,18 @@ def test_every_kind_becomes_rgb(kind: str, mode: str) -> None:
 def test_alpha_is_dropped_and_not_blended() -> None:
     image = picture()
     image.putalpha(Image.linear_gradient("L").resize(image.size))
-    np.testing.assert_array_equal(np.asarray(photo.decode(encoded(image, "PNG"))), np.asarray(image)[..., :3])
+    np.testing.assert_array_equal(np.asarray(photo.decode_image(encoded(image, "PNG"))), np.asarray(image)[..., :3])
     palette = Image.new("P", (2, 1))
     palette.putpalette([200, 10, 10, 10, 200, 10])
     palette.putdata([0, 1])
     data = encoded(palette, "PNG", transparency=bytes([0, 128]))
-    assert np.asarray(photo.decode(data)).tolist() == [[[200, 10, 10], [10, 200, 10]]]
+    assert np.asarray(photo.decode_image(data)).tolist() == [[[200, 10, 10], [10, 200, 10]]]
 
 
 def test_orientation_is_ignored_as_by_webdataset() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    assert photo.decode(encoded(picture(), "JPEG", exif=exif)).size == picture().size
+    assert photo.decode_image(encoded(picture(), "JPEG", exif=exif)).size == picture().size
 
 
 def test_what_is_no_whole_image_is_named() -> None:
@@ -110,9 +110,9 @@ def test_what_is_no_whole_image_is_named() -> None:
     broken[60:400] = bytes(340)
     for data in (b"", b"<html>not found</html>", whole[: len(whole) // 2], bitmap, bytes(broken)):
         with pytest.raises(photo.Undecodable, match=r"^\w+: \w+"):
-            photo.decode(data)
+            photo.decode_image(data)
     with pytest.raises(photo.Undecodable, match="DecompressionBomb"):
-        photo.decode(encoded(Image.new("1", (10_000, 9_000)), "PNG"))
+        photo.decode_image(encoded(Image.new("1", (10_000, 9_000)), "PNG"))
 
 
 def many_scans(side: int, scans: int) -> bytes:
@@ -128,18 +128,18 @@ def scanned(whole: bytes, scans: int) -> bytes:
 
 def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded() -> None:
     """Everywhere: a decoder, and the index of shards. Usual progressive files are read."""
-    from bench.data.shards.scan import Unusable, refuse_undecodable
+    from bench.data.shards.scan import Unusable, refuse_undecodable_image
 
     small, large = many_scans(64, 12), many_scans(4000, 4000)
     assert len(large) < 300_000
-    assert photo.decode(small).size == (64, 64)
-    refuse_undecodable(small)
+    assert photo.decode_image(small).size == (64, 64)
+    refuse_undecodable_image(small)
     began = time.process_time()
     said = "4,000 scans of 4000 x 4000 pixels take too long; save it with fewer"
     with pytest.raises(photo.Undecodable, match=f"^{said}$"):
-        photo.decode(large)
+        photo.decode_image(large)
     with pytest.raises(Unusable) as found:
-        refuse_undecodable(large)
+        refuse_undecodable_image(large)
     assert time.process_time() - began < 2
     assert found.value.args == ("too many scans", said)
     usual = encoded(Image.new("RGB", (9400, 9400)), "JPEG", progressive=True)  # 88 megapixels
@@ -150,14 +150,14 @@ def test_a_jpeg_that_says_that_images_follow_is_refused_alike() -> None:
     """Pillow calls it MPO: two photographs of one moment, as some cameras write them."""
     one = Image.new("RGB", (2000, 2000), (128, 90, 7))
     both = encoded(one, "MPO", save_all=True, append_images=[one.resize((8, 8))], progressive=True)
-    assert photo.decode(both).size == one.size
+    assert photo.decode_image(both).size == one.size
     second = both.rindex(b"\xff\xd8\xff")
     with pytest.raises(photo.Undecodable, match=r"^\d+ scans of 2000 x 2000 pixels take too long"):
-        photo.decode(scanned(both[:second], 300) + both[second:])
+        photo.decode_image(scanned(both[:second], 300) + both[second:])
 
 
 @settings(max_examples=20, deadline=None)
-@given(keys, keys, st.sampled_from(sorted(fitting("photographs"))))
+@given(keys, keys, st.sampled_from(sorted(fitting_augmentations("photographs"))))
 def test_pixels_follow_from_the_key_alone(key: tuple[int, ...], other: tuple[int, ...], recipe: str) -> None:
     before = torch.random.get_rng_state()
     first = drawn(*key, recipe)
@@ -169,7 +169,7 @@ def test_pixels_follow_from_the_key_alone(key: tuple[int, ...], other: tuple[int
     assert torch.equal(torch.random.get_rng_state(), before), "torch's own generator was drawn from"
 
 
-@pytest.mark.parametrize("recipe", sorted({*fitting("photographs")} - {"none"}))
+@pytest.mark.parametrize("recipe", sorted({*fitting_augmentations("photographs")} - {"none"}))
 @pytest.mark.parametrize("part", range(4))
 def test_every_part_of_the_key_counts(recipe: str, part: int) -> None:
     """On most rows; AutoAugment leaves some pictures as they are."""
@@ -205,19 +205,21 @@ def test_the_crop_is_torchvisions_in_law() -> None:
 
 def test_recipes_are_what_their_papers_say() -> None:
     image = picture((300, 200))
-    plain = photo.evaluation(image, 64)
-    np.testing.assert_array_equal(photo.sampled(image, 5, 0, 0, 0, "none", 64), plain)
-    np.testing.assert_array_equal(photo.sampled(image, 5, 0, 0, 1, "none", 64), plain)
-    np.testing.assert_array_equal(photo.sampled(image, 5, 0, 0, 0, "cyclip", 64), plain)
-    grey = [(np.ptp(photo.sampled(image, row, 0, 0, 0, "prolip", 16), axis=2) == 0).all() for row in range(200)]
+    plain = photo.evaluation_pixels(image, 64)
+    np.testing.assert_array_equal(photo.training_pixels(image, 5, 0, 0, 0, "none", 64), plain)
+    np.testing.assert_array_equal(photo.training_pixels(image, 5, 0, 0, 1, "none", 64), plain)
+    np.testing.assert_array_equal(photo.training_pixels(image, 5, 0, 0, 0, "cyclip", 64), plain)
+    grey = [(np.ptp(photo.training_pixels(image, row, 0, 0, 0, "prolip", 16), axis=2) == 0).all() for row in range(200)]
     assert 20 <= sum(grey) <= 60
     left = Image.fromarray(np.repeat(np.arange(256, dtype=np.uint8)[None, :, None], 3, 2).repeat(256, 0))
     rising = [
-        np.diff(photo.sampled(left, row, 0, 0, 0, "ncu", 16)[8, :, 0].astype(int)).mean() > 0 for row in range(40)
+        np.diff(photo.training_pixels(left, row, 0, 0, 0, "ncu", 16)[8, :, 0].astype(int)).mean() > 0
+        for row in range(40)
     ]
     assert all(rising), "NCU's recipe has no flip"
     rising = [
-        np.diff(photo.sampled(left, row, 0, 0, 0, "nuclr", 16)[8, :, 0].astype(int)).mean() > 0 for row in range(200)
+        np.diff(photo.training_pixels(left, row, 0, 0, 0, "nuclr", 16)[8, :, 0].astype(int)).mean() > 0
+        for row in range(200)
     ]
     assert 60 <= sum(rising) <= 140
 

@@ -12,10 +12,10 @@ import pytest
 from bench import data
 from bench.console.progress import Progress
 from bench.data import evaluation
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import expand_sources
 from bench.errors import UserError
-from bench.launch.claimed import work
+from bench.launch.claimed import work_on_run
 from bench.launch.ranks import ALONE, Ranks
 from bench.planning import plan_file, planner
 from bench.planning.planned import Planned
@@ -39,7 +39,7 @@ def planned_of(folder: Path, store: Store, more: str, augment: str = "emoji") ->
 
 def outcomes(one: Planned, store: Store) -> list[tuple[str, str]]:
     """What becomes of a run's first rank and of another one."""
-    return [work(one, store, Progress(), lambda: False, ranks=ranks) for ranks in (ALONE, Ranks(rank=1))]
+    return [work_on_run(one, store, Progress(), lambda: False, ranks=ranks) for ranks in (ALONE, Ranks(rank=1))]
 
 
 def refused(one: Planned, store: Store) -> bool:
@@ -53,16 +53,16 @@ def test_a_run_refuses_other_shards_than_it_was_planned_for(
 ) -> None:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path))
     store, home = Store(tmp_path / "out"), tars.write_set(tmp_path / "toy", shards=2, rows=20)
-    build(expand([str(home)]), home / "index.parquet", workers=1)
+    build_index(expand_sources([str(home)]), home / "index.parquet", workers=1)
     one = planned_of(tmp_path, store, "data: {name: toy, size: 32, workers: 0}\n", "cyclip")
     tars.write(home / "00001.tar", [part for n in range(20) for part in tars.sample(f"00001{n:04d}", 100 + n)])
-    build(expand([str(home)]), home / "index.parquet", workers=1)
+    build_index(expand_sources([str(home)]), home / "index.parquet", workers=1)
     assert refused(one, store)
     assert not store.run(one.id).path("checkpoint.pt").exists()
 
 
 def test_a_run_refuses_another_noise_file_than_it_was_planned_for(tmp_path: Path) -> None:
-    store, file, n = Store(tmp_path / "out"), tmp_path / "noise.npy", len(data.load("emoji/train", 32))
+    store, file, n = Store(tmp_path / "out"), tmp_path / "noise.npy", len(data.load_dataset("emoji/train", 32))
     swapped = np.arange(n)
     swapped[: n // 2] = np.roll(swapped[: n // 2], 1)
     np.save(file, swapped)
@@ -81,7 +81,7 @@ def test_facts_of_evaluation_data_are_those_of_the_files(
     store, home = Store(tmp_path / "out"), evaluation_folder / "wds_pets"
 
     def facts() -> dict[str, Any]:
-        plan_file.write(load_suite(suite), {}, planner.Planner(store))
+        plan_file.write_plan(load_suite(suite), {}, planner.Planner(store))
         found: dict[str, Any] = (store.plan("tiny") or {})["datasets"]["pets"]
         return found
 

@@ -21,15 +21,15 @@ from typer.testing import CliRunner
 
 from bench import data_folder
 from bench.arrays import Ints, Pixels
-from bench.catalogue.augmentations import AUGMENTATIONS, Augmentation, fitting
+from bench.catalogue.augmentations import AUGMENTATIONS, Augmentation, fitting_augmentations
 from bench.catalogue.noise_kinds import KINDS, NoiseKind, NoiseOptions
 from bench.catalogue.training_sets import TRAINING_SETS, TrainingSet
 from bench.cli import app
 from bench.data import MemoryPairs, photo
 from bench.data.noise import NoiseManifest, shuffled_captions
 from bench.data.pairs import Pairs
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import expand_sources
 from bench.errors import UserError
 from bench.loading.loader import HostRows
 from bench.planning import requirements
@@ -212,7 +212,7 @@ def shards_suite(tmp_path: Path, tars: Any, monkeypatch: pytest.MonkeyPatch) -> 
     """A suite on a small set of shards, without a recipe for images."""
     monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
     home = tars.write_set(tmp_path / "toy", shards=2, rows=20)
-    build(expand([str(home)]), home / "index.parquet", workers=1)
+    build_index(expand_sources([str(home)]), home / "index.parquet", workers=1)
     (tmp_path / "tiny.yaml").write_text(EMOJI + "data: {name: toy, size: 32, workers: 0}\nnoise: {rates: [0.5]}\n")
     return tmp_path / "tiny.yaml"
 
@@ -227,7 +227,7 @@ def test_an_augmentation_is_one_entry(shards_suite: Path, tmp_path: Path) -> Non
         assert plan(other.runs(), Store(tmp_path / "out"))[0].id != made["cells"][0]["run"]
         with pytest.raises(UserError, match=r"train.augment: 'drak' should be 'none', .*; did you mean 'dark'\?"):
             load_suite(shards_suite, ["train.augment=drak"])
-        with pytest.raises(UserError, match=r"'dark' is no recipe for drawn art, which emoji is; "):
+        with pytest.raises(UserError, match=r"no augmentation 'dark' for drawn art \(emoji\); "):
             load_suite(shards_suite, ["data={name: emoji}"])
 
 
@@ -241,7 +241,7 @@ def test_without_a_word_the_augmentation_fits_the_data(shards_suite: Path, tmp_p
     assert drawn.hash == load_suite(shards_suite, ["data={name: emoji}", "train.augment=emoji"]).hash
     shards_suite.write_text(shards_suite.read_text().replace("train: {batch: 16, threads: 1}\n", ""))
     assert load_suite(shards_suite).train.augment == "openclip", "also where nothing is said of training"
-    with pytest.raises(UserError, match=r"'emoji' is no recipe for photographs, which toy is; valid: cyclip, ncu"):
+    with pytest.raises(UserError, match=r"no augmentation 'emoji' for photographs \(toy\); valid: cyclip, ncu"):
         load_suite(shards_suite, ["train.augment=emoji"])
 
 
@@ -276,7 +276,7 @@ def test_a_training_set_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyP
             load_suite(file, ["data.name=square"])
     with added(TRAINING_SETS, LIST):
         file.write_text(EMOJI + "data: {name: weblist-part, size: 32}\nnoise: {rates: [0.5]}\n")
-        told = "\n".join(requirements.listing(requirements.missing(load_suite(file))))
+        told = "\n".join(requirements.listing(requirements.missing_inputs(load_suite(file))))
         assert "missing: weblist-part, training pairs, about 7 GB" in told
         assert f"list from https://example.org/list; fetch --to {tmp_path / 'weblist-part'}; then: bench" in told
 
@@ -294,7 +294,7 @@ def test_the_docs_name_every_entry() -> None:
 
 def test_every_entry_makes_what_it_promises() -> None:
     for images in ("drawn art", "photographs", "stored features"):
-        for name in fitting(images):
+        for name in fitting_augmentations(images):
             recipe = AUGMENTATIONS[name].build[images]()
             assert type(recipe).__module__ in ("bench.data.augment", "bench.data.photo", "builtins")
     assert lazy("json:dumps")([1]) == json.dumps([1])

@@ -17,12 +17,12 @@ from PIL import Image
 from bench import data_folder as folders_of_data
 from bench.data import Pairs
 from bench.data import photo as photographs
-from bench.data.shards import load as training
-from bench.data.shards import missing
+from bench.data.shards import load_shard_pairs as training
+from bench.data.shards import missing_shard_data
 from bench.data.shards import pairs as shard_pairs
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand
-from bench.data.source import source
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import expand_sources
+from bench.data.source import data_source
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
@@ -35,7 +35,7 @@ def data_folder(tmp_path, monkeypatch) -> Path:
 
 def indexed(folder: Path, **settings):
     """The pairs of a folder below the data folder, indexed now."""
-    build(expand([str(folder)]), folder / "index.parquet", workers=1)
+    build_index(expand_sources([str(folder)]), folder / "index.parquet", workers=1)
     return training(DataSettings(name=folder.name, size=16, **settings))
 
 
@@ -54,7 +54,7 @@ def test_rows_captions_and_images_belong_together(toy, tars):
     assert pairs.encoded(rows) == [tars.encoded(int(row)) for row in rows]
     images = pairs.images(rows)
     assert (images.shape, images.dtype) == ((5, 16, 16, 3), np.uint8)
-    expected = [photographs.evaluation(photographs.decode(tars.encoded(int(row))), 16) for row in rows]
+    expected = [photographs.evaluation_pixels(photographs.decode_image(tars.encoded(int(row))), 16) for row in rows]
     np.testing.assert_array_equal(images, np.stack(expected))
     with pytest.raises(IndexError):
         pairs.captions(60)
@@ -64,8 +64,8 @@ def test_training_pixels_are_keyed_by_row_epoch_seed_and_view(toy, tars):
     pairs = indexed(toy)
     rows = np.array([5, 17, 44])
     drawn = pairs.sampled(rows, 2, 1, 0, "nuclr")
-    image = photographs.decode(tars.encoded(17))
-    np.testing.assert_array_equal(drawn[1], photographs.sampled(image, 17, 2, 1, 0, "nuclr", 16))
+    image = photographs.decode_image(tars.encoded(17))
+    np.testing.assert_array_equal(drawn[1], photographs.training_pixels(image, 17, 2, 1, 0, "nuclr", 16))
     np.testing.assert_array_equal(drawn[::-1], pairs.sampled(rows[::-1], 2, 1, 0, "nuclr"))
     for other in ((3, 1, 0), (2, 0, 0), (2, 1, 1)):
         assert (pairs.sampled(rows, *other, "nuclr") != drawn).any()
@@ -189,7 +189,7 @@ def indexed_again(pairs):
 
 
 def test_what_is_missing_is_said(data_folder, tars):
-    [gone] = missing(DataSettings(name="cc3m"))
+    [gone] = missing_shard_data(DataSettings(name="cc3m"))
     assert gone.what == "cc3m, training pairs"
     assert gone.looked == (str(data_folder / "cc3m"), str(data_folder / "cc3m" / "index.parquet"))
     assert "img2dataset --url_list cc3m.tsv" in gone.get
@@ -198,24 +198,24 @@ def test_what_is_missing_is_said(data_folder, tars):
     assert gone.bytes > 10**10
     with pytest.raises(UserError, match=r"cc3m, training pairs: not there; looked for .*img2dataset"):
         training(DataSettings(name="cc3m"))
-    [unknown] = missing(DataSettings(name="mine"))
+    [unknown] = missing_shard_data(DataSettings(name="mine"))
     assert unknown.bytes is None
     assert f"bench data index {data_folder / 'mine'}" in unknown.get
     folder = tars.write_set(data_folder / "mine", 3)
-    [no_index] = missing(DataSettings(name="mine"))
+    [no_index] = missing_shard_data(DataSettings(name="mine"))
     assert no_index.get == f"bench data index {folder} --out {folder / 'index.parquet'}"
     indexed(folder)
-    assert missing(DataSettings(name="mine")) == []
+    assert missing_shard_data(DataSettings(name="mine")) == []
     bytes = (folder / "00001.tar").stat().st_size
     (folder / "00001.tar").unlink()
-    [shard] = missing(DataSettings(name="mine"))
+    [shard] = missing_shard_data(DataSettings(name="mine"))
     assert (shard.looked, shard.bytes) == ((str(folder / "00001.tar"),), bytes)
-    [named] = missing(DataSettings(name="mine", shards=str(folder)))
+    [named] = missing_shard_data(DataSettings(name="mine", shards=str(folder)))
     assert "1 of 3 shards" in named.what
-    assert source(DataSettings()).missing() == []
+    assert data_source(DataSettings()).missing() == []
     (folder / "index.parquet").write_text("nothing")
     with pytest.raises(UserError, match=r"index\.parquet: not an index of shards"):
-        missing(DataSettings(name="mine"))
+        missing_shard_data(DataSettings(name="mine"))
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -223,15 +223,15 @@ def test_shards_that_came_after_the_index_are_not_passed_over(toy, tars, named):
     shards = {"shards": str(toy)} if named else {}
     indexed(toy, **shards)
     settings = DataSettings(name="toy", size=16, **shards)
-    assert missing(settings) == []
+    assert missing_shard_data(settings) == []
     for name in ("late", "later"):
         tars.write(toy / f"{name}.tar", tars.sample(name, 70))
-    [gone] = missing(settings)
+    [gone] = missing_shard_data(settings)
     assert gone.what == "toy, index of 2 more shards than it has (late.tar, later.tar)"
     assert gone.get.startswith(f"bench data index {toy} --out {toy / 'index.parquet'}; or name in data.shards")
     some = str(toy / "{00000..00005}.tar")
     assert len(training(DataSettings(name="toy", size=16, shards=some))) == 60
-    build(expand([str(toy)]), toy / "index.parquet", workers=1, each_caption=True)
+    build_index(expand_sources([str(toy)]), toy / "index.parquet", workers=1, each_caption=True)
     assert len(training(settings)) == 62
     tars.write(toy / "latest.tar", tars.sample("latest", 71))
     other = settings.model_copy(update={"block": 3})  # as another process, which has not read the index before

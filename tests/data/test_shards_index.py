@@ -22,14 +22,14 @@ from PIL import Image
 
 import bench
 from bench.data.shards.index import Index
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import Shard, expand
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import Shard, expand_sources
 from bench.errors import UserError
-from bench.tars import Broken, members
+from bench.tars import Broken, tar_members
 
 
 def made(folder, limit=1.0, **options):
-    return build(expand([str(folder)]), folder / "index.parquet", limit=limit, workers=1, **options)
+    return build_index(expand_sources([str(folder)]), folder / "index.parquet", limit=limit, workers=1, **options)
 
 
 def reasons(report) -> dict[str, str]:
@@ -63,7 +63,7 @@ def test_members_that_gnu_tar_writes(tmp_path):
     (tmp_path / "in" / ("l" * 120 + ".txt")).write_text("long")
     subprocess.run(["tar", "cf", tmp_path / "t.tar", "-C", tmp_path / "in", "."], check=True)
     with open(tmp_path / "t.tar", "rb") as file:
-        found = sorted(m.name for m in members(file, (tmp_path / "t.tar").stat().st_size))
+        found = sorted(m.name for m in tar_members(file, (tmp_path / "t.tar").stat().st_size))
     assert found == ["./a.txt", "./" + "l" * 120 + ".txt"]
 
 
@@ -72,7 +72,7 @@ def test_a_cut_tar_is_broken(tmp_path, tars, keep):
     path = tars.write(tmp_path / "t.tar", [("a.jpg", bytes(700)), ("b.jpg", bytes(700)), ("c.jpg", bytes(700))])
     path.write_bytes(path.read_bytes()[:keep])
     with open(path, "rb") as file, pytest.raises(Broken):
-        list(members(file, keep))
+        list(tar_members(file, keep))
 
 
 def grey(width: int, height: int) -> bytes:
@@ -268,23 +268,23 @@ def test_of_a_key_that_occurs_twice_the_first_stands(tmp_path, tars):
 
 def test_several_processes_give_the_same_file(tmp_path, tars):
     tars.write_set(tmp_path, shards=5)
-    shards = expand([str(tmp_path)])
-    one, two = (build(shards, tmp_path / f"{n}.parquet", workers=n) for n in (1, 2))
+    shards = expand_sources([str(tmp_path)])
+    one, two = (build_index(shards, tmp_path / f"{n}.parquet", workers=n) for n in (1, 2))
     assert one.out.read_bytes() == two.out.read_bytes()
 
 
 CODE = """
 import sys, time
 from bench.data.shards import part
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand
-slow = part.scan
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import expand_sources
+slow = part.scan_tar
 def scan(file, shard, *rest):
     if shard > "00002.tar":
         time.sleep(1e6)  # until it is killed
     return slow(file, shard, *rest)
-part.scan = scan
-build(expand([sys.argv[1]]), __import__("pathlib").Path(sys.argv[1]) / "index.parquet", workers=1)
+part.scan_tar = scan
+build_index(expand_sources([sys.argv[1]]), __import__("pathlib").Path(sys.argv[1]) / "index.parquet", workers=1)
 """
 
 
@@ -303,13 +303,13 @@ def test_a_killed_index_goes_on(tmp_path, tars, capfd):
         process.wait()
     parts = {path.name: path.stat().st_mtime_ns for path in work.glob("*.parquet")}
     assert len(parts) == 3
-    shards = expand([str(tmp_path)])
+    shards = expand_sources([str(tmp_path)])
     tars.write(tmp_path / "00001.tar", tars.sample("new", 5))  # changed since: not taken from before
     os.utime(tmp_path / "00001.tar", ns=(1, 1))
-    report = build(shards, tmp_path / "index.parquet", workers=1, progress=True)
+    report = build_index(shards, tmp_path / "index.parquet", workers=1, progress=True)
     assert "2 of 5 shards were scanned before" in capfd.readouterr().err
     assert report.about.rows == 41
-    clean = build(shards, tmp_path / "again.parquet", workers=1)
+    clean = build_index(shards, tmp_path / "again.parquet", workers=1)
     assert clean.out.read_bytes() == report.out.read_bytes()
 
 
@@ -319,7 +319,7 @@ def test_a_damaged_part_is_scanned_again(tmp_path, tars, capfd):
     (tmp_path / "00001.tar").mkdir()
     shards = [Shard(f"{n:05d}.tar", str(tmp_path / f"{n:05d}.tar")) for n in (0, 2, 1)]
     with pytest.raises(UserError, match="2 of 3 scanned shards are kept"):
-        build(shards, tmp_path / "index.parquet", workers=1)
+        build_index(shards, tmp_path / "index.parquet", workers=1)
     (tmp_path / "00001.tar").rmdir()
     (tmp_path / "away").rename(tmp_path / "00001.tar")
     first, second = sorted((tmp_path / "index.parquet.work").glob("*.parquet"))
@@ -327,7 +327,7 @@ def test_a_damaged_part_is_scanned_again(tmp_path, tars, capfd):
     data = bytearray(second.read_bytes())
     data[100] ^= 1  # in a page: its checksum tells
     second.write_bytes(data)
-    report = build(shards, tmp_path / "index.parquet", workers=1, progress=True)
+    report = build_index(shards, tmp_path / "index.parquet", workers=1, progress=True)
     assert "were scanned before" not in capfd.readouterr().err
     assert report.about.rows == 30
 
@@ -398,12 +398,12 @@ STUCK = """
 import sys
 from pathlib import Path
 from bench.data.shards import part
-from bench.data.shards.indexing import build
+from bench.data.shards.indexing import build_index
 from bench.data.shards.sources import Shard
 folder = Path(sys.argv[1])
-part.scan = lambda *_: (folder / "pipe").read_bytes()
+part.scan_tar = lambda *_: (folder / "pipe").read_bytes()
 if __name__ == "__main__":
-    build([Shard(path.name, str(path)) for path in folder.glob("*.tar")], folder / "index.parquet", workers=2)
+    build_index([Shard(path.name, str(path)) for path in folder.glob("*.tar")], folder / "index.parquet", workers=2)
 """
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bench.data.shards import part as parts
 from bench.data.shards.part import ScanJob, job_of, make_part, read_part
-from bench.data.shards.scan import ScanFault, row_hash, scan
+from bench.data.shards.scan import ScanFault, row_hash, scan_tar
 from bench.data.shards.sources import Shard
 from bench.errors import UserError
 
@@ -48,7 +48,7 @@ def test_a_part_holds_rows_and_faults(tmp_path, tars):
     assert make_part(one) == 2
     assert [fault.reason for fault in read_part(one.part)[1]] == ["undecodable image"]
     with path.open("rb") as file:
-        rows, faults = scan(file, "0.tar", "7/")
+        rows, faults = scan_tar(file, "0.tar", "7/")
     assert read_part(one.part)[1] == faults
     table = parts.pq.read_table(one.part)
     assert table["key"].to_pylist() == [row.key for row in rows] == ["7/b", "7/c"]
@@ -120,7 +120,7 @@ def test_a_fault_says_its_reason(tmp_path, tars, members, reason, detail):
     image = tars.encoded(0)
     path = tars.write(tmp_path / "0.tar", [(name, image if data is None else data) for name, data in members])
     with path.open("rb") as file:
-        rows, (fault,) = scan(file, "0.tar", "")
+        rows, (fault,) = scan_tar(file, "0.tar", "")
     assert rows == []
     assert (fault.shard, fault.reason, fault.detail, fault.samples) == ("0.tar", reason, detail, 1)
 
@@ -130,7 +130,7 @@ def test_a_name_that_no_file_can_have_is_a_fault(tmp_path, tars):
     path = tars.write(tmp_path / "0.tar", members, tarfile.PAX_FORMAT)
     path.write_bytes(path.read_bytes().replace(b"X.jpg", b"\0.jpg"))  # in the extra header that holds a long name
     with path.open("rb") as file:
-        rows, faults = scan(file, "0.tar", "")
+        rows, faults = scan_tar(file, "0.tar", "")
     assert [row.key for row in rows] == ["c"]
     assert {fault.reason for fault in faults} == {"unsafe name"}
     assert {fault.detail for fault in faults} == {"its name has a NUL character or more than 4,096 bytes"}
@@ -139,7 +139,7 @@ def test_a_name_that_no_file_can_have_is_a_fault(tmp_path, tars):
 def test_a_second_file_of_the_same_kind_is_a_fault_beside_the_row(tmp_path, tars):
     path = tars.write(tmp_path / "0.tar", [*tars.sample("a", 0), ("a.jpg", tars.encoded(1))])
     with path.open("rb") as file:
-        (row,), (fault,) = scan(file, "0.tar", "p/")
+        (row,), (fault,) = scan_tar(file, "0.tar", "p/")
     assert row.offset < fault.offset
     assert fault == ScanFault("0.tar", "p/a", fault.offset, "duplicate key", "a.jpg again; the first one stands")
 

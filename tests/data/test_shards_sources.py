@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from bench import data_folder as folders_of_data
-from bench.data.shards import index_path, missing
-from bench.data.shards import load as training
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import braces, expand, named
+from bench.data.shards import index_path, missing_shard_data
+from bench.data.shards import load_shard_pairs as training
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import expand_braces, expand_sources, resolve_set_name
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
@@ -23,9 +23,9 @@ def data_folder(tmp_path, monkeypatch) -> Path:
 
 
 def test_braces():
-    assert braces("a{08..11}.tar") == ["a08.tar", "a09.tar", "a10.tar", "a11.tar"]
-    assert braces("{x,y}/{0..1}") == ["x/0", "x/1", "y/0", "y/1"]
-    assert braces(r"{a,{b,c}}\{0..1}") == [rf"{one}\{two}" for one in "abc" for two in "01"]
+    assert expand_braces("a{08..11}.tar") == ["a08.tar", "a09.tar", "a10.tar", "a11.tar"]
+    assert expand_braces("{x,y}/{0..1}") == ["x/0", "x/1", "y/0", "y/1"]
+    assert expand_braces(r"{a,{b,c}}\{0..1}") == [rf"{one}\{two}" for one in "abc" for two in "01"]
     many = "stands for more than 200,000 names; name fewer shards"
     for bad, said in (
         ("a{1", "do not match"),
@@ -37,26 +37,26 @@ def test_braces():
         ("{0..%s}" % ("9" * 5000), many),
     ):
         with pytest.raises(UserError, match=said):
-            braces(bad)
+            expand_braces(bad)
 
 
 def test_folders_patterns_and_lists(tmp_path, tars, monkeypatch):
     one, two = tars.write_set(tmp_path / "one", 3, 1), tars.write_set(tmp_path / "two", 2, 1)
     names = ["00000.tar", "00001.tar", "00002.tar"]
     for sources in ([f"{one}"], [f"{one}/{{00000..00002}}.tar"], [f"{one}/00002.tar", f"{one}/{{00000,00001}}.tar"]):
-        shards = expand(sources)
+        shards = expand_sources(sources)
         assert [(s.name, s.path, s.prefix) for s in shards] == [(name, str(one / name), "") for name in names]
-    both = expand([str(two), f"{one}/00001.tar"])
+    both = expand_sources([str(two), f"{one}/00001.tar"])
     assert [(s.name, s.path, s.prefix) for s in both] == [
         ("0/00000.tar", str(two / "00000.tar"), "0/"),
         ("0/00001.tar", str(two / "00001.tar"), "0/"),
         ("1/00001.tar", str(one / "00001.tar"), "1/"),
     ]
-    assert expand([f"{tmp_path}/{{two,one}}"])[0].path == str(two / "00000.tar")
+    assert expand_sources([f"{tmp_path}/{{two,one}}"])[0].path == str(two / "00000.tar")
     monkeypatch.chdir(tmp_path)
-    assert expand(["one"])[0].path == str(one / "00000.tar")
-    assert named(["cc3m"]) == (str(folders_of_data.root() / "cc3m"),)
-    assert named(["one"]) == ("one",)
+    assert expand_sources(["one"])[0].path == str(one / "00000.tar")
+    assert resolve_set_name(["cc3m"]) == (str(folders_of_data.data_root() / "cc3m"),)
+    assert resolve_set_name(["one"]) == ("one",)
 
 
 def test_a_source_that_is_no_folder_of_files_is_named(tmp_path, tars):
@@ -73,17 +73,17 @@ def test_a_source_that_is_no_folder_of_files_is_named(tmp_path, tars):
         (f"{tmp_path}/{'x' * 300}.tar", "1 of 1 are not there"),
     ):
         with pytest.raises(UserError, match=said):
-            expand([source])
+            expand_sources([source])
     (tmp_path / "one" / os.fsdecode(b"\xff.tar")).write_bytes(b"")
     with pytest.raises(UserError, match=r"shards: '.*\\udcff\.tar': the path is not UTF-8; rename it"):
-        expand([str(tmp_path / "one")])
+        expand_sources([str(tmp_path / "one")])
     with pytest.raises(UserError, match=r"--out .*: is a folder; give the path of a file"):
-        build(expand([f"{tmp_path}/one/00000.tar"]), tmp_path / "one", workers=1)
+        build_index(expand_sources([f"{tmp_path}/one/00000.tar"]), tmp_path / "one", workers=1)
 
 
 def test_equal_keys_of_several_folders_stay_apart(tmp_path, tars):
     one, two = (tars.write(tmp_path / name / "0.tar", tars.sample("key", i)).parent for i, name in enumerate("ab"))
-    build(expand([str(one), str(two)]), tmp_path / "index.parquet", workers=1)
+    build_index(expand_sources([str(one), str(two)]), tmp_path / "index.parquet", workers=1)
     pairs = training(DataSettings(name="both", shards=(str(one), str(two)), index=str(tmp_path / "index.parquet")))
     assert list(pairs.keys) == ["0/key", "1/key"]
     assert pairs.encoded(np.arange(2)) == [tars.encoded(0), tars.encoded(1)]
@@ -103,9 +103,9 @@ def test_wrong_sources_are_named(tmp_path, tars):
         ("pipe:cat 0.tar", "is not on this machine"),
     ):
         with pytest.raises(UserError, match=said):
-            expand([source])
+            expand_sources([source])
     with pytest.raises(UserError, match="appears twice"):
-        expand([str(folder), f"{folder}/00001.tar"])
+        expand_sources([str(folder), f"{folder}/00001.tar"])
 
 
 def test_an_index_of_a_pattern_of_folders_is_found_where_it_was_written(tmp_path, tars):
@@ -113,11 +113,11 @@ def test_an_index_of_a_pattern_of_folders_is_found_where_it_was_written(tmp_path
         tars.write(tmp_path / "my set" / name / "00.tar", tars.sample(name, 0))
     pattern = str(tmp_path / "my set" / "{a,b}" / "{00..00}.tar")
     settings = DataSettings(name="mine", shards=pattern)
-    [gone] = missing(settings)
+    [gone] = missing_shard_data(settings)
     told = shlex.split(gone.get)
     assert told[:4] == ["bench", "data", "index", pattern]
-    assert build(expand([pattern]), workers=1).out == index_path(settings) == Path(told[5])
+    assert build_index(expand_sources([pattern]), workers=1).out == index_path(settings) == Path(told[5])
     assert list(training(settings).keys) == ["0/a", "1/b"]
-    folders_of_data.use(tmp_path / "my set")
-    [gone] = missing(DataSettings(name="other"))
+    folders_of_data.use_data_folder(tmp_path / "my set")
+    [gone] = missing_shard_data(DataSettings(name="other"))
     assert gone.get.endswith(f"then: bench data index '{tmp_path / 'my set' / 'other'}'")

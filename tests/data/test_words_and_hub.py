@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from bench.catalogue.evaluation_sets import EvaluationSet, entries
+from bench.catalogue.evaluation_sets import EvaluationSet, evaluation_sets
 from bench.data.evaluation import words
 from bench.data.evaluation.hub import HubCache
 from bench.data.evaluation.layouts import Found
@@ -16,15 +16,17 @@ def own(name: str, **fields) -> EvaluationSet:
     return EvaluationSet(name, name, 1, **fields)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in entries().items() if entry.classes])
+@pytest.mark.parametrize("name", [name for name, entry in evaluation_sets().items() if entry.classes])
 def test_prompts_have_one_place_for_the_class(name):
-    prompts = words.templates(entries()[name])
+    prompts = words.published_templates(evaluation_sets()[name])
     assert prompts
     assert all("{}" in prompt and "{c}" not in prompt for prompt in prompts)
 
 
 def test_names_are_as_many_as_classes():
-    counted = {name: (len(words.class_names(e)), e.classes) for name, e in entries().items() if words.class_names(e)}
+    counted = {
+        name: (len(words.class_names(e)), e.classes) for name, e in evaluation_sets().items() if words.class_names(e)
+    }
     assert len(counted) > 15
     assert {name: counts for name, counts in counted.items() if counts[0] < counts[1]} == {}
 
@@ -33,12 +35,12 @@ def test_words_come_under_the_entrys_key_else_its_name():
     assert words.class_names(own("any", words="imagenet1k")) == words.class_names(own("imagenet1k"))
     assert len(words.class_names(own("imagenet1k"))) == 1000
     assert words.class_names(own("nobodys")) == ()
-    assert words.templates(own("nobodys")) == words.templates(own("imagenet1k"))
-    assert words.templates(own("cifar10")) != words.templates(own("imagenet1k"))
+    assert words.published_templates(own("nobodys")) == words.published_templates(own("imagenet1k"))
+    assert words.published_templates(own("cifar10")) != words.published_templates(own("imagenet1k"))
 
 
 def test_braces_are_replaced_wherever_they_stand():
-    assert words.braces(["a {c}", "{c}, the {c}", "no class"]) == ("a {}", "{}, the {}", "no class")
+    assert words.single_braces(["a {c}", "{c}, the {c}", "no class"]) == ("a {}", "{}, the {}", "no class")
 
 
 def test_without_clip_benchmark_its_words_are_missed(monkeypatch):

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from bench.evaluation.noise.audit import audit
+from bench.evaluation.noise.audit import estimate_wrong_share
 
 SEPARATIONS, SHARES, SIZES = (2.0, 3.0, 4.0), (0.05, 0.2, 0.5), (300, 1000, 5000)
 
@@ -23,7 +23,10 @@ def coverage(separation: float, share: float, injected: int, others: int, draws:
     rng = np.random.default_rng(0)
     wrong = round(share * others)
     means = np.where(np.arange(others) < wrong, 0.0, separation)
-    found = [audit(rng.standard_normal(injected), means + rng.standard_normal(others)).interval for _ in range(draws)]
+    found = [
+        estimate_wrong_share(rng.standard_normal(injected), means + rng.standard_normal(others)).interval
+        for _ in range(draws)
+    ]
     low, high = np.array(found).T
     held = (low <= wrong / others) & (wrong / others <= high)
     return float(held.mean()), float((low == 0).mean()), float(np.median(high - low))

@@ -16,12 +16,12 @@ from methods.protocol import Facts, Method
 
 def build(method: str = "clip", seed: int = 0) -> tuple[Method, OpenClipTowers]:
     """Fresh towers and method from a seed."""
-    pairs = data.load("emoji/iid", 32)
+    pairs = data.load_dataset("emoji/iid", 32)
     texts = [text for row in range(len(pairs)) for text in pairs.captions(row)]
     vocabulary = SmallVocabulary(texts, 512, TEXT_TOWERS["tiny-transformer"]["context_length"])
     torch.manual_seed(seed)
     towers = build_towers(TowerSettings(dim=32), vocabulary, 32, 128)
-    found = hyperparameters.make(method, None, {}, Facts(len(pairs), 128, 32, seed))
+    found = hyperparameters.make_method(method, None, {}, Facts(len(pairs), 128, 32, seed))
     found.prepare(towers)
     return found, towers
 

@@ -16,7 +16,7 @@ from bench.checks.lab import exact_tensor
 from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
 from bench.evaluation.noise.filters import norm_sim, s_clip_loss
 from bench.evaluation.probabilistic import bprw, hierarchy
-from bench.evaluation.probabilistic.prompts import filtered_class_vectors, surest, total_variance
+from bench.evaluation.probabilistic.prompts import filtered_class_vectors, most_certain, total_variance
 from bench.evaluation.ranks import offsets
 from bench.evaluation.zero_shot import class_vectors
 
@@ -42,7 +42,7 @@ def _prompt_filtering(expected: OracleEntry) -> KnownValues:
         "by_abs_value": lambda limit: torch.tensor(limit, dtype=u.dtype),
     }
     for name, result in expected["results"].items():
-        vectors = filtered_class_vectors(texts, surest(u, limits[name](result["coeff"])))
+        vectors = filtered_class_vectors(texts, most_certain(u, limits[name](result["coeff"])))
         yield KnownValue(f"{name}: means", vectors["embedding"].T, result["classifier"])
         yield KnownValue(f"{name}: variances", vectors["logvar"].exp().T, result["var"])
 

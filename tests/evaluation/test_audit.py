@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
-from bench.evaluation.noise.audit import audit
+from bench.evaluation.noise.audit import estimate_wrong_share
 from bench.store import Store
 
 from .audit_coverage import coverage
@@ -40,7 +40,7 @@ def test_the_interval_holds_the_share_as_often_as_it_says(
 def test_a_model_that_tells_too_little_apart_gives_an_upper_end_alone() -> None:
     rng = np.random.default_rng(0)
     injected, others = rng.normal(0, 1, 1000), rng.normal(np.where(np.arange(4000) < 400, 0, 1), 1)
-    found = audit(injected, others)
+    found = estimate_wrong_share(injected, others)
     assert found.auroc < 0.9
     assert found.interval[0] == 0 < 0.1 < found.interval[1]
     assert coverage(3.0, 0.2, 1000, 1000, 50)[1] == 0, "both ends where it tells them apart"
@@ -49,23 +49,23 @@ def test_a_model_that_tells_too_little_apart_gives_an_upper_end_alone() -> None:
 def test_only_the_order_of_confidences_matters() -> None:
     rng = np.random.default_rng(1)
     injected, others = rng.normal(0, 1, 300), rng.normal(2, 1, 900)
-    assert audit(injected, others) == audit(np.exp(injected), np.exp(others))
+    assert estimate_wrong_share(injected, others) == estimate_wrong_share(np.exp(injected), np.exp(others))
 
 
 def test_extremes_have_intervals() -> None:
     same, apart = np.arange(500.0), np.arange(500.0) + 1000
-    assert audit(same, apart).share == 0 == audit(same, apart).interval[0]
-    assert 0.01 < audit(same, apart).interval[1] < 0.1
-    assert audit(same, same).share == 1 == audit(same, same).interval[1]
-    assert audit(apart, same).interval[1] == 1, "more suspicious than injected ones"
+    assert estimate_wrong_share(same, apart).share == 0 == estimate_wrong_share(same, apart).interval[0]
+    assert 0.01 < estimate_wrong_share(same, apart).interval[1] < 0.1
+    assert estimate_wrong_share(same, same).share == 1 == estimate_wrong_share(same, same).interval[1]
+    assert estimate_wrong_share(apart, same).interval[1] == 1, "more suspicious than injected ones"
 
 
 def test_what_cannot_be_audited_is_refused() -> None:
     few, many = np.arange(20.0), np.arange(200.0)
     with pytest.raises(UserError, match="20 injected and 200 other pairs; an audit needs 100 of each"):
-        audit(few, many)
+        estimate_wrong_share(few, many)
     with pytest.raises(FloatingPointError):
-        audit(many, np.full(200, np.nan))
+        estimate_wrong_share(many, np.full(200, np.nan))
 
 
 SUITE = """\

@@ -16,14 +16,14 @@ from scipy import stats
 from bench import data
 from bench.data.evaluation.hub import Puzzle
 from bench.evaluation import pixels
-from bench.evaluation.bootstrap import REPLICATES, interval, mean_interval, ratio_replicates, resamples
-from bench.evaluation.diagnostics import similarities
+from bench.evaluation.bootstrap import REPLICATES, mean_interval, percentile_interval, ratio_replicates, resamples
+from bench.evaluation.diagnostics import pair_similarities
 from bench.evaluation.grouped import macro_f1, mean_per_class, worst_group
-from bench.evaluation.measures import held_back, scores_of
+from bench.evaluation.measures import available_scores, held_back
 from bench.evaluation.puzzles import SIZES, solve
 from bench.evaluation.ranks import offsets, rank, require_finite
 from bench.evaluation.workload import Workload
-from bench.evaluation.zero_shot import class_vectors, classify, predictions, prompts
+from bench.evaluation.zero_shot import class_prompts, class_vectors, classify, predictions
 
 few = settings(max_examples=30, deadline=None)
 
@@ -76,7 +76,7 @@ def test_a_class_vector_is_the_mean_of_its_own_prompts(seed: int, classes: int, 
 @settings(deadline=None)
 @given(st.lists(st.text("ab{}", max_size=4), max_size=4), st.lists(st.sampled_from(["{}", "a {}.", "x", "{}{}"])))
 def test_prompts_stand_class_by_class(names: list[str], templates: list[str]) -> None:
-    found = prompts(names, templates)
+    found = class_prompts(names, templates)
     assert len(found) == len(names) * len(templates)
     for number, text in enumerate(found):
         name, template = names[number // len(templates)], templates[number % len(templates)]
@@ -123,8 +123,8 @@ def test_rows_are_held_back_by_their_keys_alone(keys: list[str], share: float) -
 
 def test_scores_need_variances_on_both_sides() -> None:
     with_variance, without = gaussians(0, 2), {"embedding": torch.ones(2, 3)}
-    assert scores_of(with_variance, with_variance) == ["cosine", "csd"]
-    assert scores_of(with_variance, without) == scores_of(without, with_variance) == ["cosine"]
+    assert available_scores(with_variance, with_variance) == ["cosine", "csd"]
+    assert available_scores(with_variance, without) == available_scores(without, with_variance) == ["cosine"]
     with pytest.raises(ValueError, match="score 'euclid' is not one of"):
         offsets(without, "euclid")
 
@@ -158,7 +158,7 @@ def test_many_examples_are_drawn_in_blocks_without_a_seam(monkeypatch: pytest.Mo
 
 
 def test_an_interval_is_the_central_95_percent() -> None:
-    low, high = interval(np.arange(1001, dtype=np.float64))
+    low, high = percentile_interval(np.arange(1001, dtype=np.float64))
     assert (low, high) == (25.0, 975.0)
     assert mean_interval(np.full(9, 0.25)) == (0.25, 0.25)
     values = np.random.default_rng(0).normal(size=400)
@@ -207,7 +207,7 @@ def test_puzzles_have_the_published_sizes() -> None:
 def test_similarities_of_pairs_are_all_of_the_matrix(captions: list[str], seed: int) -> None:
     n = len(captions)
     images, texts = gaussians(seed, n)["embedding"], gaussians(seed + 1, n)["embedding"]
-    found = similarities(images, texts, captions)
+    found = pair_similarities(images, texts, captions)
     matched = [float(images[i] @ texts[i]) for i in range(n)]
     others = [float(images[i] @ texts[j]) for i in range(n) for j in range(n) if captions[i] != captions[j]]
     assert found["positive"].tolist() == pytest.approx(matched)
@@ -236,7 +236,7 @@ def test_infinities_of_both_signs_are_not_finite() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
 def test_pixels_come_in_order_in_batches(size: int) -> None:
-    pairs, rows = data.load("emoji/iid", 32), np.array([5, 0, 9, 9, 2, 7, 1])
+    pairs, rows = data.load_dataset("emoji/iid", 32), np.array([5, 0, 9, 9, 2, 7, 1])
     parts = list(pixels.batches(pairs, rows, size))
     assert [len(part) for part in parts] == [len(rows[start : start + size]) for start in range(0, 7, size)]
     assert np.array_equal(np.concatenate(parts), pairs.images(rows))

@@ -15,7 +15,7 @@ from PIL import Image
 
 from bench.data import evaluation
 from bench.data.synthetic import SyntheticPairs
-from bench.evaluation import EvaluationPlan, evaluate, pixels
+from bench.evaluation import EvaluationPlan, evaluate_features, pixels
 from bench.evaluation.features import Features
 from bench.loading import workers
 from bench.store import Record, RunStore, RunWriter
@@ -44,7 +44,7 @@ def plan_of(settings: DataSettings, **datasets: tuple[str, ...]) -> EvaluationPl
 
 
 def measured(model: Model, plan: EvaluationPlan, out: RunWriter) -> dict[str, Record]:
-    evaluate(
+    evaluate_features(
         Features(*model, "c" * 64, plan.protocol.label, None, plan.channels),
         plan,
         at=1.0,
@@ -67,7 +67,7 @@ def test_records_name_the_pairs_that_were_scored_and_learned_from(
             webdataset_folder(home, samples(seed), split=split, classes=("cat", "tree", "ship"))
         evaluation._load.cache_clear()
         found.append(measured(model, plan, writer(RunStore(tmp_path / str(number)))))
-    hashes = [evaluation.load(name, 32).content_hash for name in ("dtd", "dtd/train")]
+    hashes = [evaluation.load_evaluation_set(name, 32).content_hash for name in ("dtd", "dtd/train")]
     assert found[2]["zero_shot/class"].data == hashes[0][:16]
     assert found[2]["linear_probe/class"].data == hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
     assert found[0]["zero_shot/class"].data == found[1]["zero_shot/class"].data != found[2]["zero_shot/class"].data

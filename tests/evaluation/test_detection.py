@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from bench.evaluation.bootstrap import interval, mean_interval, ratio_replicates, resamples
-from bench.evaluation.noise.detection import detect
+from bench.evaluation.bootstrap import mean_interval, percentile_interval, ratio_replicates, resamples
+from bench.evaluation.noise.detection import detection_scores
 
 
 @settings(deadline=None)  # the machine may be busy
@@ -18,16 +18,16 @@ def test_values_equal_scikit_learns_among_ties(pairs: list[tuple[int, bool]]) ->
     confidence = np.array([value for value, _ in pairs], dtype=np.float64)
     noisy = np.array([flag for _, flag in pairs])
     assume(noisy.any() and not noisy.all())
-    found = detect(confidence, noisy)
+    found = detection_scores(confidence, noisy)
     assert found["auroc"][0] == pytest.approx(roc_auc_score(noisy, -confidence))
     assert found["average_precision"][0] == pytest.approx(average_precision_score(noisy, -confidence))
 
 
 def test_a_low_confidence_means_noisy() -> None:
     noisy = np.arange(100) < 30
-    found = detect(np.where(noisy, -1.0, 1.0) + np.linspace(0, 0.1, 100), noisy)
+    found = detection_scores(np.where(noisy, -1.0, 1.0) + np.linspace(0, 0.1, 100), noisy)
     assert found["auroc"][0] == found["average_precision"][0] == 1.0
-    assert detect(np.zeros(100), noisy)["auroc"][0] == 0.5
+    assert detection_scores(np.zeros(100), noisy)["auroc"][0] == 0.5
 
 
 def test_its_interval_is_that_of_redrawn_pairs() -> None:
@@ -35,20 +35,20 @@ def test_its_interval_is_that_of_redrawn_pairs() -> None:
     rng = np.random.default_rng(0)
     noisy = rng.random(400) < 0.3
     confidence = rng.normal(size=400) - noisy
-    found = detect(confidence, noisy)
+    found = detection_scores(confidence, noisy)
     rows = rng.integers(0, 400, size=(300, 400))
     metrics = {roc_auc_score: found["auroc"][1], average_precision_score: found["average_precision"][1]}
     for metric, ours in metrics.items():
-        plain = interval(np.array([metric(noisy[r], -confidence[r]) for r in rows]))
+        plain = percentile_interval(np.array([metric(noisy[r], -confidence[r]) for r in rows]))
         assert ours == pytest.approx(plain, abs=0.015)
 
 
 def test_detection_refuses_what_has_no_answer() -> None:
     for noisy in (np.zeros(4, dtype=bool), np.ones(4, dtype=bool)):
         with pytest.raises(ValueError, match="corrupted and clean"):
-            detect(np.arange(4.0), noisy)
+            detection_scores(np.arange(4.0), noisy)
     with pytest.raises(FloatingPointError):
-        detect(np.array([0.0, np.nan]), np.array([True, False]))
+        detection_scores(np.array([0.0, np.nan]), np.array([True, False]))
 
 
 def test_resamples_draw_n_of_n() -> None:
@@ -87,7 +87,7 @@ def test_units_of_different_weight_count_by_their_weight() -> None:
 def test_drawing_units_whole_widens_the_interval() -> None:
     """Five captions that hit or miss together say no more than one."""
     hits = (np.arange(400) % 2).astype(np.float64)
-    together = interval(ratio_replicates({"r": 5 * hits}, {"r": np.full(400, 5.0)})["r"])
+    together = percentile_interval(ratio_replicates({"r": 5 * hits}, {"r": np.full(400, 5.0)})["r"])
     assert together == mean_interval(hits)
     apart = mean_interval(np.repeat(hits, 5))
     assert together[1] - together[0] > 2 * (apart[1] - apart[0])

@@ -14,8 +14,8 @@ import torch
 from bench import data
 from bench.adapters import hyperparameters
 from bench.console.progress import Progress
-from bench.evaluation.diagnostics import similarities
-from bench.launch.execute import execute
+from bench.evaluation.diagnostics import pair_similarities
+from bench.launch.execute import execute_run
 from bench.planning.planned import Planned
 from bench.planning.planner import plan
 from bench.store import RunStore, RunWriter, Store, writing
@@ -76,10 +76,10 @@ def test_sources_do_not_overwrite_each_other_and_broken_diagnostics_are_named(
 
 
 def test_a_negative_pair_is_one_whose_captions_differ() -> None:
-    found = similarities(torch.eye(3), torch.eye(3)[[0, 1, 1]], ["a", "b", "b"])
+    found = pair_similarities(torch.eye(3), torch.eye(3)[[0, 1, 1]], ["a", "b", "b"])
     assert found["positive"].tolist() == [1.0, 1.0, 0.0]
     assert sorted(found["negative"].tolist()) == [0.0, 0.0, 0.0, 0.0]
-    many = similarities(torch.ones(5000, 1), torch.ones(5000, 1), [str(i) for i in range(5000)])
+    many = pair_similarities(torch.ones(5000, 1), torch.ones(5000, 1), [str(i) for i in range(5000)])
     assert (len(many["positive"]), len(many["negative"])) == (1024, 1024 * 1023)
 
 
@@ -91,7 +91,7 @@ def planned(method: str, store: Store) -> Planned:
         label=method,
         method=method,
         preset=None,
-        config=hyperparameters.resolve(method, None, {}),
+        config=hyperparameters.resolve_config(method, None, {}),
         data=DataSettings(name="emoji", size=32),
         noise="shuffled_captions",
         rate=0.4,
@@ -106,7 +106,7 @@ def planned(method: str, store: Store) -> Planned:
 
 def go(one: Planned, store: Store, should_stop: Callable[[], bool] = lambda: False) -> RunStore:
     with writing(store.run(one.id)) as out:
-        execute(one, store, out, Progress(io.StringIO()), should_stop)
+        execute_run(one, store, out, Progress(io.StringIO()), should_stop)
     return store.run(one.id)
 
 
@@ -126,11 +126,11 @@ def test_a_run_stores_what_its_method_and_its_features_show(bayes: RunStore) -> 
     weights = found["training", "weights"]["series"]
     assert all(series["n"] > 0 for series in weights.values())
     similarity = found["evaluation", "similarity"]["series"]
-    pairs = data.load("emoji/iid", 32)
+    pairs = data.load_dataset("emoji/iid", 32)
     assert similarity["positive"]["n"] == len(pairs)
     assert len(pairs) ** 2 - similarity["negative"]["n"] >= len(pairs)
     training = found["evaluation", "training_similarity"]["series"]
-    assert training["corrupted"]["n"] == round(0.4 * len(data.load("emoji/train", 32)))
+    assert training["corrupted"]["n"] == round(0.4 * len(data.load_dataset("emoji/train", 32)))
     (key,) = [folder.name for folder in bayes.path("evaluations").iterdir() if "noise_detection" in folder.name]
     kept = bayes.outcomes(key)  # Bayes' confidence is the cosine similarity
     assert training["clean"]["mean"] == pytest.approx(kept["confidence"][~kept["noisy"]].mean(), abs=1e-6)
@@ -167,7 +167,7 @@ def test_variances_are_shown_by_side_length_and_level(tmp_path: Path) -> None:
     store = Store(tmp_path)
     out = go(planned("prolip", store), store)
     found = {entry["name"]: entry for entry in out.diagnostics() if entry["source"] == "evaluation"}
-    rows = len(data.load("emoji/iid", 32))
+    rows = len(data.load_dataset("emoji/iid", 32))
     assert [found["uncertainty"]["series"][side]["n"] for side in ("images", "texts")] == [rows, 5 * rows]
     assert found["uncertainty"]["log"]
     # the log-variances start at -10 and four steps do not move them far

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from bench import data
 from bench.data.noise import NoiseManifest, shuffled_captions
-from bench.evaluation import PROTOCOL, EvaluationPlan, evaluate
+from bench.evaluation import PROTOCOL, EvaluationPlan, evaluate_features
 from bench.evaluation.features import IMAGE_BATCH, Features, extract_images, extract_texts
 from bench.evaluation.measures import held_back
 from bench.store import Record, RunStore, RunWriter
@@ -29,7 +29,7 @@ FAST = ("zero_shot", "retrieval", "noise_detection")
 
 
 def manifest() -> NoiseManifest:
-    return shuffled_captions(data.load("emoji/train", 32), 0.4, 0)
+    return shuffled_captions(data.load_dataset("emoji/train", 32), 0.4, 0)
 
 
 def plan_of(*families: str) -> EvaluationPlan:
@@ -47,7 +47,7 @@ def run(model: Model, out: RunWriter, families: tuple[str, ...], at: float = 1.0
         "publish": out.write_records,
     }
     features = Features(*model, "c" * 64, PROTOCOL, out.path("features"))
-    evaluate(features, plan_of(*families), **{**arguments, **changed})  # type: ignore[arg-type]
+    evaluate_features(features, plan_of(*families), **{**arguments, **changed})  # type: ignore[arg-type]
     return len(out.records()) - before
 
 
@@ -99,7 +99,7 @@ def test_records_say_what_was_measured(model: Model, tmp_path: Path, writer: Wri
     assert (top1.protocol, top1.n, top1.higher_is_better) == (PROTOCOL, 466, True)
     assert top1.low is not None
     assert top1.high is not None
-    pairs = data.load("emoji/iid", 32)
+    pairs = data.load_dataset("emoji/iid", 32)
     images = extract_images(method, towers, pairs)["embedding"]
     names, templates = pairs.classes["subgroup"], data.TEMPLATES["emoji"]
     prompts = [extract_texts(method, towers, [t.replace("{}", n) for t in templates])["embedding"] for n in names]
@@ -116,7 +116,7 @@ def test_detection_scores_the_pairs_as_training_saw_them(model: Model, tmp_path:
     out = writer(RunStore(tmp_path / "run"))
     run(model, out, ("noise_detection",))
     (key,) = plan_of("noise_detection").keys((), manifest().summary)
-    kept, noise, pairs = out.outcomes(key), manifest(), data.load("emoji/train", 32)
+    kept, noise, pairs = out.outcomes(key), manifest(), data.load_dataset("emoji/train", 32)
     np.testing.assert_array_equal(np.flatnonzero(kept["noisy"]), noise.rows)
     images = extract_images(method, towers, pairs)["embedding"]
     for place in (0, 100, 1000):
@@ -131,7 +131,7 @@ def test_detection_scores_the_pairs_as_training_saw_them(model: Model, tmp_path:
 
 def test_detection_is_left_out_where_nothing_can_be_told_apart() -> None:
     plan, noise = plan_of(*FAST), manifest()
-    clean = shuffled_captions(data.load("emoji/train", 32), 0.0, 0)
+    clean = shuffled_captions(data.load_dataset("emoji/train", 32), 0.0, 0)
     everything = replace(noise, rows=np.arange(noise.n), donors=np.roll(np.arange(noise.n), 1))
     for none in (None, clean, everything):
         assert "noise_detection" not in {task.family for task in plan.tasks(1.0, none and none.summary)}

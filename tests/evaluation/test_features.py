@@ -29,7 +29,7 @@ def same(a: Tensors, b: Tensors) -> bool:
 
 def test_image_features_are_the_methods_in_evaluation_mode(model: Model) -> None:
     method, towers = model
-    pairs = data.load("emoji/validation", 32)
+    pairs = data.load_dataset("emoji/validation", 32)
     towers.train()
     found = extract_images(method, towers, pairs)["embedding"]
     assert towers.training
@@ -78,7 +78,7 @@ def test_every_module_gets_its_own_mode_back(model: Model) -> None:
 
 def test_features_outlive_the_process_until_discarded(model: Model, tmp_path: Path) -> None:
     method, towers = model
-    pairs = data.load("emoji/validation", 32)
+    pairs = data.load_dataset("emoji/validation", 32)
     images, texts = forwards(towers.visual), forwards(towers.text)
     first = Features(method, towers, "weights", "1", tmp_path)
     a, t = first.images(pairs), first.texts(["cat", "dog"])
@@ -103,7 +103,7 @@ def test_features_outlive_the_process_until_discarded(model: Model, tmp_path: Pa
 
 def test_features_of_another_checkpoint_data_set_kind_or_protocol_are_others(model: Model, tmp_path: Path) -> None:
     method, towers = model
-    pairs, others = data.load("emoji/validation", 32), data.load("emoji/iid", 32)
+    pairs, others = data.load_dataset("emoji/validation", 32), data.load_dataset("emoji/iid", 32)
     images, texts = forwards(towers.visual), forwards(towers.text)
     held = Features(method, towers, "weights", "1", tmp_path)
     held.images(pairs)

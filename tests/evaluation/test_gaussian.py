@@ -16,7 +16,7 @@ from bench.checks import lab
 from bench.checks.oracles import Case, cases
 from bench.errors import UserError
 from bench.evaluation.probabilistic import bprw, hierarchy
-from bench.evaluation.probabilistic.prompts import filtered_class_vectors, surest
+from bench.evaluation.probabilistic.prompts import filtered_class_vectors, most_certain
 from bench.evaluation.zero_shot import class_vectors, classify
 
 from . import official  # noqa: F401  its cases
@@ -94,7 +94,7 @@ def test_weights_find_the_prompt_that_made_the_points() -> None:
     texts = gaussians(5, 3, 4, 16)
     texts["logvar"] -= 3
     images = {"embedding": texts["embedding"][:, 2].float(), "logvar": texts["logvar"][:, 2].float()}
-    weights = bprw.fit(texts, images, torch.arange(3)[:, None].expand(3, 5), 5)
+    weights = bprw.fit_prompt_weights(texts, images, torch.arange(3)[:, None].expand(3, 5), 5)
     assert weights.argmax(1).tolist() == [2, 2, 2]
     lab.assert_close(weights[:, 2], torch.full((3,), (100 + 1) / (100 + 4)), rtol=0.02)
 
@@ -106,28 +106,28 @@ def test_em_starts_with_the_surer_prompts() -> None:
 
 def test_points_have_the_images_means_and_variances() -> None:
     images = gaussians(7, 2, 3)
-    points = bprw.drawn(images, 40_000, 0).reshape(40_000, 2, 3)
+    points = bprw.draw_points(images, 40_000, 0).reshape(40_000, 2, 3)
     lab.assert_close(points.mean(0), images["embedding"], rtol=0, atol=0.02)
     lab.assert_close(points.var(0), images["logvar"].exp(), rtol=0.05)
-    assert torch.equal(bprw.drawn(images, 3, 4), bprw.drawn(images, 3, 4))
-    assert not torch.equal(bprw.drawn(images, 3, 4), bprw.drawn(images, 3, 5))
+    assert torch.equal(bprw.draw_points(images, 3, 4), bprw.draw_points(images, 3, 4))
+    assert not torch.equal(bprw.draw_points(images, 3, 4), bprw.draw_points(images, 3, 5))
 
 
 def test_the_likelihood_has_a_little_more_variance_than_the_prompts() -> None:
     texts, images = gaussians(8, 1, 4, 6), gaussians(9, 5, 6)
-    points, means = bprw.drawn(images, 20, 0), texts["embedding"][0]
+    points, means = bprw.draw_points(images, 20, 0), texts["embedding"][0]
     variances = texts["logvar"][0].exp()
     density = torch.distributions.Normal(means, (variances + 0.02).sqrt()).log_prob(points[:, None]).sum(-1)
     expected = bprw.mixture_weights(density, bprw.initial_weights(variances), 2.0)
-    lab.assert_close(bprw.fit(texts, images, torch.arange(5)[None], 5)[0], expected, rtol=1e-8)
+    lab.assert_close(bprw.fit_prompt_weights(texts, images, torch.arange(5)[None], 5)[0], expected, rtol=1e-8)
 
 
 def test_settings_are_the_papers() -> None:
-    assert [*map(bprw.setting, (0, 5, 9))] == [(5.0, 10, 10), (2.0, 5, 20), (2.0, 9, 11)]
+    assert [*map(bprw.fit_settings, (0, 5, 9))] == [(5.0, 10, 10), (2.0, 5, 20), (2.0, 9, 11)]
 
 
 def test_shots_have_their_label_and_few_images_are_taken_in_turns() -> None:
-    pairs = data.load("emoji/train", 32)
+    pairs = data.load_dataset("emoji/train", 32)
     names = pairs.classes["concept"]
     rows = bprw.labelled_rows(pairs, "concept", names, 9)
     assert rows.shape == (len(names), 9)
@@ -138,7 +138,7 @@ def test_shots_have_their_label_and_few_images_are_taken_in_turns() -> None:
     assert torch.equal(bprw.labelled_rows(pairs, "concept", names, 2)[:, 0], rows[:, 0])
     for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
         assert row == (row[:count] * 9)[:9]
-    novel = data.load("emoji/novel", 32).classes["concept"]
+    novel = data.load_dataset("emoji/novel", 32).classes["concept"]
     with pytest.raises(UserError, match=r"emoji/train has no image of \d+ classes, such as '"):
         bprw.labelled_rows(pairs, "concept", novel, 5)
 
@@ -155,7 +155,7 @@ U = torch.tensor([[1.0, 2.0, 2.0, 9.0], [3.0, 4.0, 5.0, 6.0]])
     ],
 )
 def test_which_prompts_are_kept(limit: list[list[float]], kept: list[list[int]]) -> None:
-    assert surest(U, torch.tensor(limit)).int().tolist() == kept
+    assert most_certain(U, torch.tensor(limit)).int().tolist() == kept
 
 
 def test_keeping_all_prompts_is_the_ensemble() -> None:
@@ -195,19 +195,19 @@ def test_overlap_is_the_integral_up_to_a_constant() -> None:
 
 
 def test_levels_go_from_group_to_tags() -> None:
-    pairs = data.load("emoji/iid", 32)
+    pairs = data.load_dataset("emoji/iid", 32)
     found = hierarchy.levels(pairs)
     row = pairs.keys.index("1f0cf-noto")
     assert found[row] == ("activities", "games & hobbies", "joker", "joker, poker, cards, play")
     pool = sorted({text for texts in found for text in texts})
-    own = hierarchy.ownership(found, pool)
+    own = hierarchy.caption_owners(found, pool)
     assert sorted(own.sum(1).unique().tolist()) == [3, 4]  # a few names are their heading's, too
     assert {pool[column] for column in own[row].nonzero().flatten().tolist()} == set(found[row])
     with pytest.raises(UserError, match="digits/test: no hierarchy"):
-        hierarchy.levels(data.load("digits/test", 32))
+        hierarchy.levels(data.load_dataset("digits/test", 32))
 
 
 def test_a_level_without_tags_is_the_name() -> None:
-    pairs = data.load("emoji/iid", 32)
+    pairs = data.load_dataset("emoji/iid", 32)
     bare = dataclasses.replace(pairs, texts=tuple(texts[:1] for texts in pairs.texts))  # type: ignore[type-var]
     assert all(last == name for _, _, name, last in hierarchy.levels(bare))

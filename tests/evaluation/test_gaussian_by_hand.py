@@ -88,14 +88,14 @@ def test_roots_need_variances_for_the_inclusive_one() -> None:
 
 
 def test_numbers_of_a_hierarchy_are_means_over_images() -> None:
-    pairs = data.load("emoji/iid", 32)
+    pairs = data.load_dataset("emoji/iid", 32)
     pool = sorted({text for texts in hierarchy.levels(pairs) for text in texts})
     images, texts, empty = gaussians(3, len(pairs), 4), gaussians(4, len(pool), 4), gaussians(5, 1, 4)
     features: Any = SimpleNamespace(images=lambda _: images, texts=lambda asked: texts if asked == pool else empty)
     plan: Any = SimpleNamespace(load=lambda _: pairs)
     numbers, _ = hierarchy.along_hierarchy(Task("hierarchy", "emoji/iid"), MeasureInputs(plan, features, None))
     assert len(numbers) == 8
-    own = hierarchy.ownership(hierarchy.levels(pairs), pool)
+    own = hierarchy.caption_owners(hierarchy.levels(pairs), pool)
     for score, root in zip(("cosine", "csd"), hierarchy.roots(images, texts, empty).values(), strict=True):
         expected = hierarchy.traverse(images["embedding"], texts["embedding"], own, root)
         found = {one.metric: one for one in numbers if one.score == score}
@@ -110,7 +110,7 @@ def test_numbers_of_a_hierarchy_are_means_over_images() -> None:
 @given(st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=4), min_size=1, max_size=6))
 def test_ownership_says_whose_captions_are_where(captions: list[list[str]]) -> None:
     pool = sorted({text for texts in captions for text in texts})
-    own = hierarchy.ownership(captions, pool)
+    own = hierarchy.caption_owners(captions, pool)
     assert [[pool[j] for j in row.nonzero().flatten()] for row in own] == [sorted(set(texts)) for texts in captions]
 
 
@@ -157,16 +157,16 @@ def test_mixed_moments_are_those_of_a_weighted_sum() -> None:
 
 def test_drawn_points_belong_to_their_image_and_key() -> None:
     images = gaussians(5, 4, 3)
-    points = bprw.drawn(images, 5000, 7).reshape(5000, 4, 3)
+    points = bprw.draw_points(images, 5000, 7).reshape(5000, 4, 3)
     assert torch.allclose(points.mean(0), images["embedding"], atol=0.1)
     assert torch.allclose(points.var(0), images["logvar"].exp(), rtol=0.1)
-    assert torch.equal(points.flatten(0, 1), bprw.drawn(images, 5000, 7))
-    assert not torch.equal(points.flatten(0, 1), bprw.drawn(images, 5000, 8))
+    assert torch.equal(points.flatten(0, 1), bprw.draw_points(images, 5000, 7))
+    assert not torch.equal(points.flatten(0, 1), bprw.draw_points(images, 5000, 8))
 
 
 @pytest.mark.parametrize(("shots", "a", "images", "samples"), [(0, 5.0, 10, 10), (1, 2.0, 1, 100), (30, 2.0, 30, 3)])
 def test_a_setting_draws_about_a_hundred_points(shots: int, a: float, images: int, samples: int) -> None:
-    assert bprw.setting(shots) == (a, images, samples)
+    assert bprw.fit_settings(shots) == (a, images, samples)
 
 
 @few

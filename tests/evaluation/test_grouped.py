@@ -10,7 +10,7 @@ from sklearn.metrics import balanced_accuracy_score, f1_score, jaccard_score
 from bench.data.evaluation.hub import Puzzle
 from bench.evaluation.bootstrap import REPLICATES
 from bench.evaluation.grouped import macro_f1, mean_per_class, worst_group
-from bench.evaluation.puzzles import prompt, solve
+from bench.evaluation.puzzles import cue_prompt, solve
 
 
 def answers(n: int = 300, classes: int = 7) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +54,7 @@ def test_the_worst_group_counts() -> None:
 
 @pytest.mark.parametrize(("cue", "text"), [("Werewolf", "A werewolf"), ("owl", "An owl")])
 def test_a_cue_is_asked_with_its_article(cue: str, text: str) -> None:
-    assert prompt(cue) == text
+    assert cue_prompt(cue) == text
 
 
 def test_puzzles_are_scored_by_jaccard() -> None:

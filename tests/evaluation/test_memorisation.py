@@ -20,7 +20,7 @@ from bench.evaluation import EvaluationPlan
 from bench.evaluation.features import Features, extract_images, extract_texts
 from bench.evaluation.measures import MeasureInputs
 from bench.evaluation.noise import memorisation as module
-from bench.evaluation.noise.memorisation import asked, memorisation, rank_given
+from bench.evaluation.noise.memorisation import memorisation, rank_given, sampled_rows
 from bench.evaluation.tasks import Task
 from bench.store import Store
 from bench.suite.settings import DataSettings, EvaluateSettings
@@ -54,10 +54,10 @@ def bench_of(model: Model, manifest: NoiseManifest | None) -> MeasureInputs:
 
 
 def test_values_equal_a_plain_count(model: Model) -> None:
-    pairs = data.load("emoji/train", 32)
+    pairs = data.load_dataset("emoji/train", 32)
     manifest = shuffled_captions(pairs, 0.4, 0)
     numbers, outcomes = memorisation(TASK, bench_of(model, manifest))
-    rows, distractors = (part.tolist() for part in asked(pairs))
+    rows, distractors = (part.tolist() for part in sampled_rows(pairs))
     assert outcomes["row"].tolist() == rows == sorted({*rows})
     assert len(rows) == 300
     images = extract_images(*model, pairs)["embedding"]

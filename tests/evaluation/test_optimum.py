@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from bench.evaluation.logistic import Problem, Solution
-from bench.evaluation.probe import STRENGTHS, Labelled, adamw_probe, sweep_probe, within
+from bench.evaluation.probe import STRENGTHS, Labelled, adamw_probe, fits_in_memory, sweep_probe
 
 few = settings(max_examples=12, deadline=None)
 
@@ -138,12 +138,12 @@ def test_selected_and_joined_rows_keep_their_labels() -> None:
 
 
 def test_a_sweep_needs_room_for_its_copies() -> None:
-    small = within(10**9, 1000, 64, 10)
+    small = fits_in_memory(10**9, 1000, 64, 10)
     assert small
-    assert not within(10**9, 10**7, 512, 1000)
-    least = next(power for power in range(10, 60) if within(2**power, 10**5, 512, 1000))
+    assert not fits_in_memory(10**9, 10**7, 512, 1000)
+    least = next(power for power in range(10, 60) if fits_in_memory(2**power, 10**5, 512, 1000))
     assert 2**least >= 4 * 10**5 * (512 + 1000)  # features and logits alone, in single precision
-    assert not within(2 ** (least - 1), 10**5, 512, 1000)
+    assert not fits_in_memory(2 ** (least - 1), 10**5, 512, 1000)
 
 
 def test_the_adamw_probe_learns_what_can_be_told_apart_and_repeats_itself() -> None:

@@ -15,7 +15,11 @@ PINNED = Path(__file__).with_name("pinned.json")
 
 
 def hashes() -> dict[str, str]:
-    found = {f"{name}@{size}": data.load(name, size).content_hash for name in data.names() for size in (32, 64)}
+    found = {
+        f"{name}@{size}": data.load_dataset(name, size).content_hash
+        for name in data.dataset_names()
+        for size in (32, 64)
+    }
     return {**found, "templates": json.dumps({name: list(prompts) for name, prompts in data.TEMPLATES.items()})}
 
 

@@ -56,8 +56,8 @@ def test_a_sweep_never_holds_two_problems(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_imagenet_fits_a_large_gpu_alone() -> None:
     imagenet = {"rows": 1_281_167, "width": 768, "classes": 1000}
-    assert probe.within(80 * 10**9, **imagenet)
-    assert not probe.within(40 * 10**9, **imagenet)
+    assert probe.fits_in_memory(80 * 10**9, **imagenet)
+    assert not probe.fits_in_memory(40 * 10**9, **imagenet)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -24,11 +24,11 @@ from bench.data import evaluation
 from bench.data.noise import shuffled_captions
 from bench.data.photo import CROP, SQUASH
 from bench.errors import UserError
-from bench.evaluation import EvaluationPlan, evaluate, features, measures, pixels
+from bench.evaluation import EvaluationPlan, evaluate_features, features, measures, pixels
 from bench.evaluation.diagnostics import diagnose
 from bench.evaluation.features import Features, extract_images, extract_texts
-from bench.evaluation.tasks import facts_of
-from bench.evaluation.workload import workload
+from bench.evaluation.tasks import dataset_facts
+from bench.evaluation.workload import evaluation_workload
 from bench.store import Record, RunStore, RunWriter
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import load_suite
@@ -67,7 +67,7 @@ def plan_of(protocol: str = "common", name: str = "cc3m", **datasets: tuple[str,
 
 
 def run(model: Model, plan: EvaluationPlan, out: RunWriter, at: float = 1.0) -> dict[tuple[str, str, str], Record]:
-    evaluate(
+    evaluate_features(
         Features(*model, "c" * 64, plan.protocol.label, out.path("features"), plan.channels),
         plan,
         at=at,
@@ -158,8 +158,10 @@ def test_pixels_are_as_each_paper_has_them(model: Model, evaluation_folder: Path
     for name in ("cifar100", "cars"):
         webdataset_folder(evaluation_folder / f"wds_{name}", classified(8), classes=CLASSES, templates=TEMPLATES)
     webdataset_folder(evaluation_folder / "wds_flickr30k", captioned(8), kind="retrieval")
-    cropped, squashed = (evaluation.load("flickr30k", 32, how).images(np.arange(8)) for how in (CROP, SQUASH))
-    classes = {name: evaluation.load(name, 32).images(np.arange(8)) for name in ("cifar100", "cars")}
+    cropped, squashed = (
+        evaluation.load_evaluation_set("flickr30k", 32, how).images(np.arange(8)) for how in (CROP, SQUASH)
+    )
+    classes = {name: evaluation.load_evaluation_set(name, 32).images(np.arange(8)) for name in ("cifar100", "cars")}
     expected = {
         "common": {"flickr30k": (cropped, None), "cifar100": (classes["cifar100"], None)},
         "nuclr": {
@@ -381,24 +383,24 @@ def test_sets_of_the_package_are_measured_by_transfer(
 def test_sets_of_the_package_are_resized_to_what_the_model_sees() -> None:
     large = EvaluationPlan(DataSettings(name="cc3m", size=96), EvaluateSettings())
     assert large.load("emoji/novel").images(np.arange(2)).shape == (2, 96, 96, 3)
-    assert facts_of(large.load("emoji/novel")) == facts_of(data.load("emoji/novel", 32))
-    assert workload(plan_of(retrieval=("emoji/iid",)), 1.0).images == len(data.load("emoji/iid", 32))
+    assert dataset_facts(large.load("emoji/novel")) == dataset_facts(data.load_dataset("emoji/novel", 32))
+    assert evaluation_workload(plan_of(retrieval=("emoji/iid",)), 1.0).images == len(data.load_dataset("emoji/iid", 32))
 
 
 def test_training_pairs_pass_in_chunks_without_changing_a_number(
     model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    pairs = data.load("emoji/iid", 32)
+    pairs = data.load_dataset("emoji/iid", 32)
     manifest = shuffled_captions(pairs, 0.4, 0)
     held = Features(*model, "c", "1", tmp_path)
-    whole = measures.agreement(held, pairs, manifest)
+    whole = measures.pair_confidences(held, pairs, manifest)
     seen: list[int] = []
     model[1].visual.register_forward_hook(lambda _module, inputs, _output: seen.append(len(inputs[0])))
-    again = measures.agreement(Features(*model, "c", "1", tmp_path), pairs, manifest)
+    again = measures.pair_confidences(Features(*model, "c", "1", tmp_path), pairs, manifest)
     assert seen == []  # kept through a kill
     assert torch.equal(again["confidence"], whole["confidence"])
     monkeypatch.setattr(measures, "CHUNK", 100)
-    parts = measures.agreement(Features(*model, "c", "1", None), pairs, manifest)
+    parts = measures.pair_confidences(Features(*model, "c", "1", None), pairs, manifest)
     assert max(seen) == 100
     torch.testing.assert_close(parts["confidence"], whole["confidence"])
     torch.testing.assert_close(parts["cosine"], whole["cosine"])
@@ -420,9 +422,9 @@ def test_processes_keep_the_order_and_hand_on_mistakes(
     evaluation_folder: Path, webdataset_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pixels, "FEW", 20)
-    monkeypatch.setattr(pixels, "processes", lambda *_: 2)
+    monkeypatch.setattr(pixels, "worker_count", lambda *_: 2)
     webdataset_folder(evaluation_folder / "wds_pets", classified(40), classes=CLASSES, templates=TEMPLATES)
-    pairs = evaluation.load("pets", 16)
+    pairs = evaluation.load_evaluation_set("pets", 16)
     rows = np.random.default_rng(0).permutation(40)
     found = list(pixels.batches(pairs, rows, 17))
     assert [len(part) for part in found] == [17, 17, 6]

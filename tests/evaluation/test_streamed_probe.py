@@ -19,7 +19,7 @@ from bench.evaluation import probe
 from bench.evaluation.features import Features
 from bench.evaluation.logistic import Labelled, Problem, StreamedProblem, streamed
 from bench.evaluation.logistic.streamed import working_bytes
-from bench.evaluation.probe import adamw_probe, sweep_probe, way
+from bench.evaluation.probe import adamw_probe, sweep_memory, sweep_probe
 from bench.evaluation.ranks import require_finite
 from bench.towers.build import OpenClipTowers
 from methods.protocol import Method
@@ -114,16 +114,16 @@ def test_features_far_from_zero_and_an_absent_class_do_no_harm() -> None:
 
 def test_imagenet_is_streamed_in_less_than_a_gigabyte() -> None:
     assert working_bytes(IMAGENET["width"], IMAGENET["classes"]) < 1e9
-    assert way(**IMAGENET, free=None) == (True, False)
-    assert way(**IMAGENET, free=80 * 10**9) == (True, True)
-    assert way(**IMAGENET, free=8 * 10**9) == (True, True)
-    assert way(**IMAGENET, free=5 * 10**8) == (True, False)
+    assert sweep_memory(**IMAGENET, free=None) == (True, False)
+    assert sweep_memory(**IMAGENET, free=80 * 10**9) == (True, True)
+    assert sweep_memory(**IMAGENET, free=8 * 10**9) == (True, True)
+    assert sweep_memory(**IMAGENET, free=5 * 10**8) == (True, False)
 
 
 def test_small_features_are_held_on_a_gpu_with_room_alone() -> None:
     food = {"rows": 75_750, "width": 768, "classes": 101}
-    assert way(**food, free=80 * 10**9) == (False, True)
-    assert way(**food, free=10**9) == way(**food, free=None) == (False, False)
+    assert sweep_memory(**food, free=80 * 10**9) == (False, True)
+    assert sweep_memory(**food, free=10**9) == sweep_memory(**food, free=None) == (False, False)
 
 
 def highest(rows: int, monkeypatch: pytest.MonkeyPatch) -> int:

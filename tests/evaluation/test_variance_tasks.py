@@ -28,7 +28,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gaussian")
     (folder / "tiny.yaml").write_text(SUITE)
     store = Store(folder / "out")
-    with progress.on() as shown:  # without the report that `bench run` writes
+    with progress.progress_on() as shown:  # without the report that `bench run` writes
         summary = run_all(planner.plan(load_suite(folder / "tiny.yaml").runs(), store), store, shown)
     assert len(summary.done) == 2
     return folder

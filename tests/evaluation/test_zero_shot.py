@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from clip_benchmark.metrics import zeroshot_classification as peer
 
-from bench.evaluation.zero_shot import class_vectors, classify, prompts
+from bench.evaluation.zero_shot import class_prompts, class_vectors, classify
 
 CLASSES, TEMPLATES, WIDTH = 12, ("{}", "a photo of a {}.", "{} again"), 16
 
@@ -36,7 +36,7 @@ def features() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_values_equal_clip_benchmarks(features: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> None:
     images, texts, labels = features
     names = [f"class {i}" for i in range(CLASSES)]
-    all_texts = prompts(names, TEMPLATES)
+    all_texts = class_prompts(names, TEMPLATES)
     classifier = peer.zero_shot_classifier(
         Tower(texts),
         lambda batch: torch.tensor([all_texts.index(text) for text in batch]),
@@ -79,4 +79,4 @@ def test_csd_prefers_the_surer_of_two_equally_near_classes() -> None:
 
 
 def test_prompts_keep_a_classs_templates_together_and_leave_braces_alone() -> None:
-    assert prompts(["a{b}", "c"], ["{}", "an {}"]) == ["a{b}", "an a{b}", "c", "an c"]
+    assert class_prompts(["a{b}", "c"], ["{}", "an {}"]) == ["a{b}", "an a{b}", "c", "an c"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bench.adapters import registry
 from bench.checks.lab import some_rows
-from bench.checks.subject import TOTAL, WHOLE, Subject, constants, differs, graded, moments, total_of
+from bench.checks.subject import TOTAL, WHOLE, Subject, constants, largest_gap, loss_and_gradients, moments, total_of
 from methods.protocol import Batch, Tensors
 
 #: relative to the largest entry; fp32 sums of 40 x 40 exponentials at scales up to 100 keep about five digits
@@ -28,7 +28,7 @@ def moved(tensors: Tensors, device: torch.device, dtype: torch.dtype) -> Tensors
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.method_names())
 def test_loss_and_gradients_are_those_of_the_cpu_in_fp64(name: str, dtype: torch.dtype, device: torch.device) -> None:
     """The step's constants are drawn on the CPU in fp64: some methods draw on the tensors' own device."""
     subject = Subject(name)
@@ -36,17 +36,17 @@ def test_loss_and_gradients_are_those_of_the_cpu_in_fp64(name: str, dtype: torch
         for when in moments(subject.embedded(variant)[0]):
             method, z = subject.embedded(variant)
             fixed = constants(method, z, when)[1]
-            expected = graded(method, total_of(method.loss(z, fixed, WHOLE)), z)
+            expected = loss_and_gradients(method, total_of(method.loss(z, fixed, WHOLE)), z)
             there = method.to(device, dtype)
             leaves, given = moved(z, device, dtype), moved(fixed, device, dtype)
-            found = graded(there, total_of(there.loss(leaves, given, WHOLE)), leaves)
+            found = loss_and_gradients(there, total_of(there.loss(leaves, given, WHOLE)), leaves)
             for what, value in expected.items():
                 assert found[what].device.type == device.type
-                gap = differs(found[what].cpu(), value.cpu(), TOLERANCE[dtype], floor=1e-3)
+                gap = largest_gap(found[what].cpu(), value.cpu(), TOLERANCE[dtype], floor=1e-3)
                 assert gap is None, f"{when.phase}, step {when.step}, {what}: {gap}"
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.method_names())
 def test_a_step_keeps_everything_on_its_device_and_finite(name: str, device: torch.device) -> None:
     subject = Subject(name)
     for when in moments(subject.embedded(subject.variants[0])[0]):
@@ -59,7 +59,7 @@ def test_a_step_keeps_everything_on_its_device_and_finite(name: str, device: tor
         assert torch.isfinite(total_of(method.loss(leaves, drawn, WHOLE)))
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", registry.method_names())
 def test_embeddings_of_bf16_towers_are_near_those_of_fp32(name: str, device: torch.device) -> None:
     instance = Subject(name).instance({})
     instance.towers.to(device), instance.method.to(device)

@@ -55,7 +55,10 @@ def test_cyclips_probe_runs_on_a_device(device: torch.device) -> None:
 
 def test_features_of_probes_are_in_host_memory_and_others_on_the_device(device: torch.device) -> None:
     towers = build_towers(TowerSettings(dim=32), SmallVocabulary(["a cat"], 64, 8), 32, 128).to(device)
-    method, pairs = hyperparameters.make("clip", None, {}, Facts(32, 16, 32, 0)), data.load("emoji/validation", 32)
+    method, pairs = (
+        hyperparameters.make_method("clip", None, {}, Facts(32, 16, 32, 0)),
+        data.load_dataset("emoji/validation", 32),
+    )
     rows = torch.arange(4).numpy()
     assert extract_images(method, towers, pairs, rows=rows)["embedding"].device.type == device.type
     assert extract_images(method, towers, pairs, "pooled", rows)["pooled"].device == CPU

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.checks.trainings import Training, make
-from bench.distributed import current, join, leave
+from bench.checks.trainings import Training, make_training
+from bench.distributed import current_group, join_group, leave_group
 from bench.store import RunStore, writing
 from bench.towers.blocks import compile_blocks
 from bench.training.checkpoint import load_checkpoint
@@ -19,7 +19,7 @@ from bench.training.loop import Interrupted, NotFinite, train
 
 def trained(training: Training, out: Path, device: torch.device) -> dict[str, Tensor]:
     with writing(RunStore(out)) as writer:
-        job = make(training, writer, device=device)
+        job = make_training(training, writer, device=device)
         train(job)
     return {name: x.detach().cpu() for name, x in job.towers.state_dict().items()}
 
@@ -49,7 +49,7 @@ def test_an_interrupted_training_ends_at_the_same_weights(trained_on: str, place
     training = Training(trained_on, steps=6, precision="fp32", towers="vit")
     straight = trained(training, tmp_path / "straight", place)
     with writing(RunStore(tmp_path / "broken")) as out:
-        job, asked = make(training, out, device=place), itertools.count(1)
+        job, asked = make_training(training, out, device=place), itertools.count(1)
         job.should_stop = lambda: next(asked) == 3
         with pytest.raises(Interrupted):
             train(job)
@@ -62,7 +62,7 @@ def test_an_interrupted_training_ends_at_the_same_weights(trained_on: str, place
 def test_a_loss_that_is_no_number_is_named_and_not_kept(device: torch.device, tmp_path: Path) -> None:
     """A GPU's host looks at a step's numbers while the next step is computed."""
     with writing(RunStore(tmp_path)) as out:
-        job = make(Training("clip", steps=6, precision="fp32", towers="vit"), out, device=device)
+        job = make_training(Training("clip", steps=6, precision="fp32", towers="vit"), out, device=device)
         job.log_every, calls, own = 100, itertools.count(), job.method.loss
         spoil = lambda x: x * (float("nan") if next(calls) == 3 else 1.0)  # noqa: E731
         job.method.loss = lambda *given: {name: spoil(x) for name, x in own(*given).items()}  # type: ignore[method-assign]
@@ -82,7 +82,7 @@ def test_compiled_blocks_train_alike(towers: str, tmp_path: Path) -> None:
         training = Training("clip", steps=2, precision="fp32", towers=towers, micro=micro)
         plain = trained(training, tmp_path / f"plain {micro}", device)
         with writing(RunStore(tmp_path / f"compiled {micro}")) as out:
-            job = make(training, out, device=device)
+            job = make_training(training, out, device=device)
             compile_blocks(job.towers, device)
             train(job)
         assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, plain, 1e-4)
@@ -92,17 +92,17 @@ def test_a_group_of_one_rank_sums_and_gathers_by_its_backend(tmp_path: Path, dev
     """NCCL for a GPU's tensors, gloo for the others: what one process does as a group is what it does alone."""
     training = Training("clip", steps=2, precision="fp64")
     alone = trained(training, tmp_path / "alone", device)
-    join(0, 1, torch.distributed.FileStore(str(tmp_path / "meeting"), 1), near=True)
+    join_group(0, 1, torch.distributed.FileStore(str(tmp_path / "meeting"), 1), near=True)
     try:
-        group = current()
+        group = current_group()
         x = torch.arange(6.0, device=device)
         torch.distributed.all_reduce(x)
         parts = [torch.empty_like(x)]
         torch.distributed.all_gather(parts, x)
         assert torch.equal(parts[0].cpu(), torch.arange(6.0))
         with writing(RunStore(tmp_path / "group")) as out:
-            job = make(training, out, group, device=device)
+            job = make_training(training, out, group, device=device)
             train(job)
     finally:
-        leave()
+        leave_group()
     assert_near({name: x.detach().cpu() for name, x in job.towers.state_dict().items()}, alone, 1e-12)

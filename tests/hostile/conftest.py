@@ -38,7 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first, second = store.runs()
     bench("eval", str(first.path("weights-050.safetensors")), "--suite", suite)
     store.name_trials("hostile", [second.id])
-    jobs.note(first, "17", root / "x.log")
+    jobs.note_job(first, "17", root / "x.log")
     (root / "calibrations").mkdir()
     (root / "calibrations" / "x.json").write_text(json.dumps({"train": 0.25}))
     return root

@@ -31,9 +31,9 @@ from PIL import Image
 import bench.catalogue.evaluation_sets as catalogue
 from bench.data import evaluation, noise, shards
 from bench.data.pairs import MemoryPairs
-from bench.data.shards import load as training
-from bench.data.shards.indexing import build
-from bench.data.shards.sources import expand
+from bench.data.shards import load_shard_pairs as training
+from bench.data.shards.indexing import build_index
+from bench.data.shards.sources import expand_sources
 from bench.errors import UserError
 from bench.planning import requirements
 from bench.suite.settings import DataSettings
@@ -170,11 +170,11 @@ def read_shards(home: Path) -> object:
     folder = home / "toy"
     settings = DataSettings(name="toy", size=16)
     rows = None
-    if shards.missing(settings) == []:
+    if shards.missing_shard_data(settings) == []:
         pairs = training(settings)
         rows = list(zip(pairs.keys, [pairs.captions(row) for row in range(len(pairs))], strict=True))
         attempt(lambda: pairs.images(np.arange(len(pairs))))
-    report = build(expand([str(folder)]), folder / "index.parquet", workers=1, limit=1.0)
+    report = build_index(expand_sources([str(folder)]), folder / "index.parquet", workers=1, limit=1.0)
     settings = settings.model_copy(update={"block": 3})  # as another process, which has not read the index before
     again = training(settings)
     assert len(again) == report.about.rows > 0
@@ -184,10 +184,10 @@ def read_shards(home: Path) -> object:
 
 def reader(name: str) -> Callable[[Path], object]:
     def read(_home: Path) -> object:
-        attempt(lambda: evaluation.counts(name))
-        attempt(lambda: evaluation.missing(name))
-        evaluation.check(name)
-        pairs = evaluation.load(name, 8)
+        attempt(lambda: evaluation.evaluation_set_counts(name))
+        attempt(lambda: evaluation.missing_evaluation_set(name))
+        evaluation.check_evaluation_set(name)
+        pairs = evaluation.load_evaluation_set(name, 8)
         rows = [(key, pairs.captions(row)) for row, key in enumerate(pairs.keys)]
         labels = {group: values.tolist() for group, values in pairs.labels.items()}
         assert pairs.content_hash
@@ -205,7 +205,7 @@ def read_noise(home: Path) -> object:
 def read_suite(home: Path) -> object:
     (home / "scored.yaml").write_text(SUITE.replace("DATA", str(home)))
     suite: Suite = load_suite(home / "scored.yaml", check_methods=False)
-    requirements.missing(suite)
+    requirements.missing_inputs(suite)
     return None
 
 
@@ -568,7 +568,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     home.mkdir()
     made.restore()
     if request.param in ("suite", "shards"):
-        build(expand([str(home / "toy")]), home / "toy" / "index.parquet", workers=1)
+        build_index(expand_sources([str(home / "toy")]), home / "toy" / "index.parquet", workers=1)
     read(home)
     made.keep()
     made.restore()

@@ -48,7 +48,7 @@ from bench.planning import planner
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.reading import ASIDE
-from bench.store.verify import examine
+from bench.store.verify import verify_store
 from bench.suite.suite import load_suite
 from bench.training.checkpoint import THREAD
 
@@ -239,7 +239,7 @@ def tried(planned: list[Planned], root: Path, number: int, expected: dict[str, s
     (run,) = Store(root).runs()
     assert run.status()["state"] == "done", story
     assert promised(root) == expected, story
-    assert examine(Store(root)) == ([], []), story
+    assert verify_store(Store(root)) == ([], []), story
     return world.counts
 
 

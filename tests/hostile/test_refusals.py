@@ -31,7 +31,7 @@ def suite(text, override=None):
     Path("small.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
     loaded = load_suite("small.yaml", [override] if override is not None else [])
     loaded.runs()
-    requirements.missing(loaded)
+    requirements.missing_inputs(loaded)
 
 def beside(reader, name, text):
     Path(name).write_bytes(text.encode())
@@ -53,7 +53,7 @@ def answer(kind, *given):
         elif kind == "tower":
             tower(*given)
         else:
-            beside({"oracles": oracle_file.read, "plugin": registry.add_plugin}[kind], kind, *given)
+            beside({"oracles": oracle_file.read_oracles, "plugin": registry.add_plugin}[kind], kind, *given)
         said = "accepted"
     except UserError as error:
         said = str(error)

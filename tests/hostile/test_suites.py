@@ -151,8 +151,8 @@ def planned(path: Path, overrides: tuple[str, ...] = ()) -> None:
     assert suite.hash
     for run in suite.narrowed().runs():
         assert run.title
-    requirements.listing(requirements.missing(suite))
-    plan_file.outline(suite)
+    requirements.listing(requirements.missing_inputs(suite))
+    plan_file.plan_outline(suite)
 
 
 def refused(action: Callable[[], None]) -> str:

@@ -15,8 +15,8 @@ from torch.distributed import FileStore
 
 from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.distributed import join, leave
-from bench.launch.execute import execute
+from bench.distributed import join_group, leave_group
+from bench.launch.execute import execute_run
 from bench.store import Store, writing
 
 
@@ -26,11 +26,11 @@ def main() -> None:
     registry.add_plugin(Path(__file__).with_name("counted.py"))
     store = Store(folder)
     if world > 1:
-        join(rank, world, FileStore(str(folder / "meeting"), world), near=True)
+        join_group(rank, world, FileStore(str(folder / "meeting"), world), near=True)
     for one in pickle.loads((folder / "planned.pickle").read_bytes()):
         with nullcontext(None) if rank else writing(store.run(one.id)) as out:
-            execute(one, store, out, Progress(), lambda: False)
-    leave()
+            execute_run(one, store, out, Progress(), lambda: False)
+    leave_group()
 
 
 if __name__ == "__main__":

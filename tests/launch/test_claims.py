@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.launch.claimed import cannot_start, fail, work
+from bench.launch.claimed import cannot_start, mark_failed, work_on_run
 from bench.launch.launchers.local import run_all
 from bench.planning import planner
 from bench.planning.outcomes import RunOutcomes, is_complete
@@ -105,7 +105,7 @@ def test_a_run_that_was_busy_is_looked_at_again_before_the_call_ends(
 
 def test_a_run_that_another_call_finished_stays_done(runs: list[Planned], store: Store) -> None:
     for one in runs:
-        assert work(one, store, Progress(io.StringIO()), lambda: False)[0] == "done"
+        assert work_on_run(one, store, Progress(io.StringIO()), lambda: False)[0] == "done"
     summary, said = booked(runs, store)
     assert (summary.done, summary.failed) == ([runs[1].id], [runs[0].id])
     assert "another process made it" in said
@@ -113,7 +113,7 @@ def test_a_run_that_another_call_finished_stays_done(runs: list[Planned], store:
     # trained, and without an evaluation that this suite asks for: it cannot go on here, and is still finished
     folder, *_ = store.run(runs[1].id).path("evaluations").iterdir()
     folder.rename(store.root / "elsewhere")
-    assert fail(runs[1], store, "no", {"type": "Reference", "message": "no"}) == ("failed", "no")
+    assert mark_failed(runs[1], store, "no", {"type": "Reference", "message": "no"}) == ("failed", "no")
     assert store.run(runs[1].id).status()["state"] == "done"
 
 
@@ -151,11 +151,11 @@ def visible(run: RunStore) -> dict[str, bytes]:
 
 def test_a_training_that_slept_through_its_claim_writes_nothing_more(runs: list[Planned], store: Store) -> None:
     falling = Falling(store.run(runs[0].id))
-    state, message = work(runs[0], store, falling, lambda: False)
+    state, message = work_on_run(runs[0], store, falling, lambda: False)
     assert (state, "silent for too long" in message) == ("busy", True)
     assert falling.seen.keys() >= {"metrics.jsonl", "train_seconds", "settings.json", "status.json"}
     assert visible(falling.run) == falling.seen
-    assert work(runs[0], store, Progress(io.StringIO()), lambda: False)[0] == "done"
+    assert work_on_run(runs[0], store, Progress(io.StringIO()), lambda: False)[0] == "done"
 
 
 class Full(Progress):
@@ -241,5 +241,5 @@ def test_a_full_disk_ends_the_call(
 def test_a_run_that_cannot_be_claimed_fails_alone(runs: list[Planned], store: Store) -> None:
     store.root.mkdir(parents=True, exist_ok=True)
     (store.root / "runs").write_text("a file, where a folder should be")
-    assert work(runs[0], store, Progress(io.StringIO()), lambda: False)[0] == "failed"
-    assert fail(runs[0], store, "no", {"type": "Process", "message": "killed"}) == ("failed", "no")
+    assert work_on_run(runs[0], store, Progress(io.StringIO()), lambda: False)[0] == "failed"
+    assert mark_failed(runs[0], store, "no", {"type": "Process", "message": "killed"}) == ("failed", "no")

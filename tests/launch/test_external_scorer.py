@@ -83,7 +83,7 @@ def ids(suite: Suite, folder: Path) -> dict[str, str]:
 
 def refused(suite: Suite) -> str:
     with pytest.raises(UserError) as caught:
-        requirements.missing(suite)
+        requirements.missing_inputs(suite)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -148,7 +148,7 @@ def test_images_are_made_as_large_as_a_stored_run_saw_them(made: Store, tmp_path
     pairs, rows = InputsReader().inputs(run).pairs, np.arange(2)
     assert pairs.images(rows).shape == (2, 64, 64, 3)
     assert external_scorer.images_seen(run, pairs).images(rows).shape == (2, 32, 32, 3)
-    external_scorer.load(run, CPU)
+    external_scorer.build_external_scorer(run, CPU)
 
 
 def test_weights_of_open_clip_are_read_by_the_architecture_that_is_named(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_weights_of_open_clip_are_read_by_the_architecture_that_is_named(tmp_pat
     run = suite_in(tmp_path, tmp_path / "clip.pt", *SMALL, more=f", towers: {architecture}").runs()[-1]
     assert run.scorer is not None
     assert run.scorer.run.data.size == 224
-    towers, method = external_scorer.load(run, CPU)
+    towers, method = external_scorer.build_external_scorer(run, CPU)
     inputs = InputsReader().inputs(run)
     pixels = external_scorer.images_seen(run, inputs.pairs).images(np.arange(2))
     from bench.evaluation.features import evaluation_mode
@@ -185,7 +185,7 @@ def test_weights_of_open_clip_are_read_by_the_architecture_that_is_named(tmp_pat
 
 def test_missing_weights_are_listed_and_costs_are_still_counted(tmp_path: Path) -> None:
     suite = suite_in(tmp_path, tmp_path / "gone.safetensors", *SMALL)
-    (gone,) = requirements.missing(suite)
+    (gone,) = requirements.missing_inputs(suite)
     assert (gone.what, gone.looked) == ("weights to score the pairs of outside", (str(tmp_path / "gone.safetensors"),))
     with pytest.raises(UserError, match=r"keep\.weights: .*gone\.safetensors: cannot be read: No such file"):
         plan(suite.runs(), Store(tmp_path / "s"))
@@ -270,7 +270,7 @@ def test_a_model_with_variances_keeps_the_nearest_pairs(made: Store, tmp_path: P
     suite = load_suite(file, SMALL)
     assert not bench.run_suite(suite, out, only=["nearest"]).failed
     (run,) = (one for one in Store(out).runs() if one.settings()["label"] == "nearest")
-    stored = stored_run.load(Store(out), scorer.id)
+    stored = stored_run.load_run(Store(out), scorer.id)
     inputs = InputsReader().inputs(next(one for one in suite.runs() if one.label.startswith("nearest")))
     rows = np.arange(len(inputs.pairs))
     images = stored.features.extracted_images(inputs.pairs, rows)

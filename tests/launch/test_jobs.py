@@ -74,7 +74,7 @@ def test_side_by_side_gives_the_bytes_of_in_turn(tmp_path: Path, unreported: Cal
     command, environment = [sys.executable, str(script)], {**os.environ, "PYTHONPATH": str(ROOT)}
     beside = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert beside.returncode == 0, beside.stderr
-    assert beside.stdout.count("Summary(") == 1
+    assert beside.stdout.count("RunOutcomes(") == 1
     assert weights(tmp_path / "turn") == weights(tmp_path / "side")
     assert len(weights(tmp_path / "side")) == 3
     lines = [re.match(r"\[(\d)/3\] .*: (started|done)$", line) for line in beside.stderr.splitlines()]

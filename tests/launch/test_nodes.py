@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from bench.errors import UserError
-from bench.launch.torchrun import RankPlace, place
+from bench.launch.torchrun import RankPlace, launcher_place
 from bench.store import RunStore, Store
 from bench.store.writer import KEPT
 
@@ -254,12 +254,12 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_the_variables_of_torchrun_say_the_place(variables: pytest.MonkeyPatch) -> None:
-    assert place() == RankPlace(rank=1, world=4, local_rank=0, address="10.0.0.1", port=29500)
+    assert launcher_place() == RankPlace(rank=1, world=4, local_rank=0, address="10.0.0.1", port=29500)
     variables.setenv("WORLD_SIZE", "1")
-    assert place() is None, "one rank is a process alone"
+    assert launcher_place() is None, "one rank is a process alone"
     variables.setenv("WORLD_SIZE", "2")
     variables.delenv("RANK")
-    assert place() is None, "a number of ranks alone is no launcher"
+    assert launcher_place() is None, "a number of ranks alone is no launcher"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_variables_that_do_not_fit_are_refused(
     else:
         variables.setenv(name, value)
     with pytest.raises(UserError, match=said.split("(")[0]):
-        place()
+        launcher_place()
 
 
 @pytest.mark.parametrize(("address", "near"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("n1", False)])

@@ -24,7 +24,7 @@ from bench.launch.claimed import SEQUENTIAL
 from bench.launch.launchers.ray import LOSSES, _Attempt, _Queue
 from bench.planning import planner
 from bench.store import RunStore, Store
-from bench.store.claim import holder
+from bench.store.claim import live_holder
 from bench.suite.launcher_settings import RaySettings
 from bench.suite.suite import load_suite
 
@@ -109,7 +109,7 @@ def test_a_stopped_call_and_a_killed_worker_give_the_bytes_of_one_undisturbed_ca
     assert len(at_work(results)) == 2, "they were to last"
     lines = CliRunner().invoke(app, ["status", str(tmp_path / "spread.yaml"), "--results", str(results)]).stdout
     killed = at_work(results)[0]
-    there = holder(killed.folder)
+    there = live_holder(killed.folder)
     assert there is not None
     assert f"running (process {there['pid']} on " in lines, lines
     os.kill(there["pid"], signal.SIGKILL)

@@ -17,7 +17,7 @@ import bench
 from bench.catalogue.keep import KEEPS, SelectionInputs
 from bench.data.noise import NoiseManifest
 from bench.errors import UserError
-from bench.models.stored_run import rebuild
+from bench.models.stored_run import rebuild_model
 from bench.planning import tune
 from bench.planning.planner import Planner, plan
 from bench.planning.trial_settings import settings_of
@@ -69,7 +69,7 @@ def runs_of(store: Store) -> dict[str, RunStore]:
 def test_the_rows_of_highest_cosine_are_kept(made: Path) -> None:
     """Against the definition, written out: the scorer's own encoders on the pairs as training sees them."""
     runs = runs_of(Store(made / "out"))
-    run, towers, method = rebuild(runs["clip"], torch.device("cpu"))
+    run, towers, method = rebuild_model(runs["clip"], torch.device("cpu"))
     inputs = InputsReader().inputs(run)
     assert isinstance(inputs.noise, NoiseManifest)
     rows = np.arange(len(inputs.pairs))
@@ -106,13 +106,13 @@ def test_every_filter_keeps_the_rows_of_its_own_score(tmp_path: Path) -> None:
     """Against numpy, for the confidence of a row, s-CLIPLoss, NormSim, and a scorer of clean pairs."""
     run_it(tmp_path, tmp_path / "out", FILTERS)
     runs = runs_of(Store(tmp_path / "out"))
-    noisy = InputsReader().inputs(rebuild(runs["clip"], torch.device("cpu"))[0])
+    noisy = InputsReader().inputs(rebuild_model(runs["clip"], torch.device("cpu"))[0])
     assert isinstance(noisy.noise, NoiseManifest)
     rows = np.arange(len(noisy.pairs))
     texts = [texts[0] for texts in noisy.noise.texts(noisy.pairs, rows)]
 
     def features(stored: RunStore) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-        _, towers, method = rebuild(stored, torch.device("cpu"))
+        _, towers, method = rebuild_model(stored, torch.device("cpu"))
         for part in (towers, method):
             part.eval()  # type: ignore[attr-defined]
         with torch.no_grad():

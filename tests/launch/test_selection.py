@@ -11,7 +11,7 @@ import pytest
 import bench
 from bench.console.progress import Progress
 from bench.launch.claimed import LaunchOptions
-from bench.launch.launchers import find
+from bench.launch.launchers import find_launcher
 from bench.launch.launchers.local import ranks_of_a_run, refuse_odd_shares, refuse_sharing, run_all
 from bench.planning import planner
 from bench.planning.flops import StepPrices
@@ -83,7 +83,7 @@ def test_a_row_without_steps_blocks_itself_alone(suite: bench.Suite, tmp_path: P
     assert any(line.startswith("training ") and " on 8 A100, " in line for line in lines)
     with pytest.raises(bench.UserError, match=r"^ncu: budget\.samples: 32 leaves no step for phase"):
         bench.run_suite(short, tmp_path / "out")
-    assert find("slurm").gpus(suite.changed(slurm=SlurmSettings(nodes=2, gpus=4)), None) == 8
+    assert find_launcher("slurm").gpus(suite.changed(slurm=SlurmSettings(nodes=2, gpus=4)), None) == 8
 
 
 def test_a_run_is_complete_when_all_that_its_suite_asks_is_stored(suite: bench.Suite, tmp_path: Path) -> None:

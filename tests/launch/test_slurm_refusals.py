@@ -12,9 +12,9 @@ import pytest
 
 import bench
 from bench.errors import UserError
-from bench.launch.launchers.slurm import minutes, parcels
+from bench.launch.launchers.slurm import job_groups, time_limit_minutes
 from bench.store import Store
-from bench.store.jobs import SubmittedJob, jobs
+from bench.store.jobs import SubmittedJob, submitted_jobs
 from bench.suite.suite import load_suite
 
 
@@ -31,7 +31,7 @@ from bench.suite.suite import load_suite
     ],
 )
 def test_a_time_limit_is_read_as_sbatch_reads_it(limit: str, expected: int) -> None:
-    assert minutes(limit) == expected
+    assert time_limit_minutes(limit) == expected
 
 
 def test_a_machine_without_slurm_is_told_so_before_anything_is_made(
@@ -118,7 +118,7 @@ def test_jobs_before_one_that_sbatch_refuses_are_known(
         handed_over("slurm.runs_per_job=1")
     store = Store(tmp_path / "out")
     ids = [path.name for path in (tmp_path / "out" / "runs").iterdir()]
-    assert [job.id for job in jobs(store.run(one) for one in ids).values()] == ["7"]
+    assert [job.id for job in submitted_jobs(store.run(one) for one in ids).values()] == ["7"]
 
 
 def test_what_a_job_over_nodes_cannot_be_is_refused(
@@ -142,9 +142,9 @@ def test_what_a_job_over_nodes_cannot_be_is_refused(
 
 def test_runs_share_jobs_unless_others_wait_for_them() -> None:
     runs: list[Any] = [SimpleNamespace(id=name) for name in "abcdefg"]
-    parts = parcels(runs, {"b", "f", "elsewhere", None}, 2)
+    parts = job_groups(runs, {"b", "f", "elsewhere", None}, 2)
     assert ["".join(one.id for one in part) for part in parts] == ["b", "f", "ac", "de", "g"]
-    assert [len(part) for part in parcels(runs, set(), 1)] == [1] * 7
+    assert [len(part) for part in job_groups(runs, set(), 1)] == [1] * 7
 
 
 def test_a_job_is_shown_with_what_it_waits_for() -> None:

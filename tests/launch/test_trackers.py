@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench.errors import UserError
-from bench.launch.trackers import TRACKERS, Tracker, refuse_missing, tracked
+from bench.launch.trackers import TRACKERS, Tracker, refuse_missing_tracker, tracked_writer
 from bench.store import ClaimLost, Record, RunStore, RunWriter, Store, writing
 
 
@@ -31,12 +31,12 @@ def lines_of(first: int, last: int) -> list[dict[str, object]]:
 
 def interrupted(run: RunStore, name: str) -> None:
     """A run of 40 steps that logs each tenth: it dies after 3 lines, and goes on from step 20."""
-    with writing(run) as writer, tracked(writer, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
+    with writing(run) as writer, tracked_writer(writer, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
         for line in lines_of(0, 3):
             out.append_metrics({**line, "step": int(str(line["step"])) * 10})
     with writing(run) as writer:
         writer.truncate_metrics(20)
-    with writing(run) as writer, tracked(writer, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
+    with writing(run) as writer, tracked_writer(writer, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
         for line in lines_of(2, 4):
             out.append_metrics({**line, "step": int(str(line["step"])) * 10})
         out.write_records("half", [a_record(0.5, 0.25)], {})
@@ -74,11 +74,11 @@ def test_a_process_that_lost_its_claim_adds_no_point(tmp_path: Path, opened: boo
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = Store(tmp_path).run("a" * 64)
-    with writing(run) as sleeper, tracked(sleeper, "tensorboard", "clip", 40) as out:
+    with writing(run) as sleeper, tracked_writer(sleeper, "tensorboard", "clip", 40) as out:
         if opened:
             out.append_metrics({"step": 0, "loss": 1.0})
         shut_out_of(sleeper)
-        with writing(run) as writer, tracked(writer, "tensorboard", "clip", 40) as other:
+        with writing(run) as writer, tracked_writer(writer, "tensorboard", "clip", 40) as other:
             other.append_metrics({"step": 1, "loss": 2.0})
         with pytest.raises(ClaimLost):
             out.append_metrics({"step": 7, "loss": 7.0})
@@ -104,7 +104,7 @@ def test_a_service_is_sent_nothing_and_no_end_after_the_claim_is_lost(tmp_path: 
     TRACKERS.add(Tracker("service", lambda *_: Service()))
     try:
         run = Store(tmp_path).run("a" * 64)
-        with writing(run) as writer, tracked(writer, "service", "clip", 40) as out:
+        with writing(run) as writer, tracked_writer(writer, "service", "clip", 40) as out:
             out.append_metrics({"step": 0, "loss": 1.0})
             shut_out_of(writer)
             for write in (
@@ -113,7 +113,7 @@ def test_a_service_is_sent_nothing_and_no_end_after_the_claim_is_lost(tmp_path: 
             ):
                 with pytest.raises(ClaimLost):
                     write()
-        with writing(run) as writer, tracked(writer, "service", "clip", 40) as out:
+        with writing(run) as writer, tracked_writer(writer, "service", "clip", 40) as out:
             shut_out_of(writer)
             with pytest.raises(ClaimLost):
                 out.append_metrics({"step": 1, "loss": 2.0})
@@ -136,10 +136,10 @@ def test_weights_and_biases_has_every_point_once_offline(tmp_path: Path) -> None
 
 def test_a_tracker_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"--track tensorbord: .*did you mean 'tensorboard'"):
-        refuse_missing("tensorbord")
+        refuse_missing_tracker("tensorbord")
     monkeypatch.setattr("bench.launch.trackers.find_spec", lambda _: None)
     with pytest.raises(UserError, match=r"pip install 'robust-cl-bench\[wandb\]'"):
-        refuse_missing("wandb")
+        refuse_missing_tracker("wandb")
 
 
 @pytest.mark.skipif(find_spec("wandb") is None, reason="needs the extra wandb")

@@ -30,10 +30,10 @@ from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.noise import Resampled
 from bench.data.shards import indexing
-from bench.data.shards.sources import expand
+from bench.data.shards.sources import expand_sources
 from bench.errors import UserError
 from bench.loading.loader import HostRows, Loader
-from bench.loading.workers import BYTES, CHUNK, room
+from bench.loading.workers import BYTES, CHUNK, buffer_sizes
 from bench.store import RunStore, RunWriter, Store
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
@@ -84,7 +84,7 @@ def write_shards(folder: Path, spoiled: str = "") -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "photographs"
     write_shards(folder)
-    indexing.build(expand([str(folder)]), folder / "index.parquet", workers=1)
+    indexing.build_index(expand_sources([str(folder)]), folder / "index.parquet", workers=1)
     return folder
 
 
@@ -94,7 +94,7 @@ def settings(folder: Path, workers: int | None = None) -> DataSettings:
 
 def loader(folder: Path, workers: int = 0, recipe: str = "prolip") -> Loader:
     return Loader(
-        shards.load(settings(folder)),
+        shards.load_shard_pairs(settings(folder)),
         Resampled(rate=0.25, seed=1),
         TinyTowers(),
         batch=BATCH,
@@ -179,11 +179,11 @@ def test_small_rows_come_in_large_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     """To receive one costs the training process about 1 ms. No worker is left without work, and none holds much."""
     monkeypatch.setattr("bench.loading.workers.SHARED", Path("/nowhere"))
     small, photo = 32 * 32 * 3 + 77 * 8, 224 * 224 * 3 + 77 * 8
-    assert room(small, 1024, 1, 1) == (512, 1024)
-    assert room(small, 65536, 1, 1) == (BYTES // small, 65536)
-    assert room(small, 1024, 16, 1) == (32, 1024)
-    assert room(photo, 1024, 1, 1)[0] * photo <= BYTES
-    assert room(9 * photo, 1024, 1, 1) == (CHUNK, 1024)
+    assert buffer_sizes(small, 1024, 1, 1) == (512, 1024)
+    assert buffer_sizes(small, 65536, 1, 1) == (BYTES // small, 65536)
+    assert buffer_sizes(small, 1024, 16, 1) == (32, 1024)
+    assert buffer_sizes(photo, 1024, 1, 1)[0] * photo <= BYTES
+    assert buffer_sizes(9 * photo, 1024, 1, 1) == (CHUNK, 1024)
 
 
 def test_ranks_take_their_shares_of_the_same_batches(folder: Path, expected: Taken) -> None:
@@ -223,7 +223,7 @@ def test_workers_leave_torchs_generator_alone(folder: Path) -> None:
 def test_an_image_that_cannot_be_read_is_named(tmp_path: Path, workers: int) -> None:
     at = tmp_path / "spoiled"
     write_shards(at)
-    indexing.build(expand([str(at)]), at / "index.parquet", workers=1)
+    indexing.build_index(expand_sources([str(at)]), at / "index.parquet", workers=1)
     write_shards(at, spoiled="000010007")
     with closing(loader(at, workers)) as one, pytest.raises(UserError) as caught:
         taken(one, range(3))
@@ -257,7 +257,7 @@ def a_run(folder: Path, workers: int, **train: Any) -> Run:
         label="photographs",
         method="latent",
         preset=None,
-        config=hyperparameters.resolve("latent", None, {}),
+        config=hyperparameters.resolve_config("latent", None, {}),
         data=settings(folder, workers),
         noise="shuffled_captions",
         rate=0.3,

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from bench.errors import UserError
-from bench.machine.device_lock import InUse, device, lock_file
+from bench.machine.device_lock import InUse, hold_device, lock_file
 
 HOLD = """
 import sys
-from bench.machine.device_lock import device
-with device(alone=sys.argv[1] == "alone"):
+from bench.machine.device_lock import hold_device
+with hold_device(alone=sys.argv[1] == "alone"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -40,17 +40,17 @@ def held(how: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.parametrize(("theirs", "alone"), [("alone", False), ("alone", True), ("shared", True)])
 def test_timed_runs_do_not_share(theirs: str, alone: bool) -> None:
-    with held(theirs), pytest.raises(InUse, match="device"), device(alone):
+    with held(theirs), pytest.raises(InUse, match="device"), hold_device(alone):
         pass
 
 
 def test_others_share_and_a_killed_holder_frees_the_device() -> None:
     with held("shared") as process:
-        with device(alone=False):
+        with hold_device(alone=False):
             pass
         process.kill()
         process.wait()
-        with device(alone=True):
+        with hold_device(alone=True):
             pass
 
 
@@ -61,7 +61,7 @@ def test_no_link_is_followed_and_the_folder_is_this_users_alone(tmp_path: Path) 
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o777 == 0o700
     (folder / "device").symlink_to(target)
-    with pytest.raises(UserError, match="device: cannot be opened for a lock, remove it"), device(alone=True):
+    with pytest.raises(UserError, match="device: cannot be opened for a lock, remove it"), hold_device(alone=True):
         pass
     folder.chmod(0o755)
     with pytest.raises(UserError, match="should be a folder that is yours"):

@@ -27,7 +27,7 @@ def oracles() -> dict[str, Any]:
 @pytest.fixture
 def case() -> Callable[..., Tensors]:
     """`case("A")`: leaves "image" and "text" in fp64 (or another type) with gradient."""
-    return laboratory.inputs
+    return laboratory.oracle_inputs
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def assert_no_loss_before() -> Callable[..., None]:
     """`assert_no_loss_before(late, method, z, when=early)`: neither loss nor gradient at first, and a loss later."""
 
     def check(late: Clock, method: Any, z: Tensors, when: Clock) -> None:
-        loss = laboratory.objective(method, z, when=when)
+        loss = laboratory.step_loss(method, z, when=when)
         assert loss == 0
         for gradient in torch.autograd.grad(loss, list(z.values())):
             assert not gradient.any()
-        assert laboratory.objective(method, z, when=late) > 0
+        assert laboratory.step_loss(method, z, when=late) > 0
 
     return check
 

@@ -83,7 +83,7 @@ def test_shares_are_none_of_the_own_pair_and_sum_to_at_most_one(seed, total, uni
     draws = torch.Generator().manual_seed(seed)
     s = 2 * torch.rand(total, total, generator=draws, dtype=torch.float64) - 1
     own = torch.arange(total)
-    shares = lab.build(Cream, uniform=uniform)._shares(s, own)
+    shares = lab.build_adapter(Cream, uniform=uniform)._shares(s, own)
     negatives = shares.scatter(1, own[:, None], 0.0)
     assert bool((negatives >= 0).all())
     assert bool((negatives.sum(1) <= 1 + 1e-12).all())

@@ -41,7 +41,7 @@ def table(z, one, other):
 
 
 def found(method, z, cut):
-    return float(lab.objective(method, z, cuts=(cut,) if 0 < cut < len(z["image"]) else ()).detach())
+    return float(lab.step_loss(method, z, cuts=(cut,) if 0 < cut < len(z["image"]) else ()).detach())
 
 
 def clip_of(z, scale):
@@ -56,7 +56,7 @@ def clip_of(z, scale):
 @given(SEEDS, SIZES, st.sampled_from([0.05, 0.3, 2.0]), st.integers(0, 5))
 def test_clip(seed, total, temperature, cut):
     z = leaves(seed, total)
-    assert found(lab.build(Clip, temperature=temperature), z, cut) == pytest.approx(clip_of(z, 1 / temperature))
+    assert found(lab.build_adapter(Clip, temperature=temperature), z, cut) == pytest.approx(clip_of(z, 1 / temperature))
 
 
 @few
@@ -69,7 +69,7 @@ def test_siglip(seed, total, scale, bias, cut):
         for i in range(total)
         for j in range(total)
     )
-    assert found(lab.build(Siglip, scale=scale, bias=bias), z, cut) == pytest.approx(expected / total)
+    assert found(lab.build_adapter(Siglip, scale=scale, bias=bias), z, cut) == pytest.approx(expected / total)
 
 
 @few
@@ -84,7 +84,7 @@ def test_rince(seed, total, q, lam, in_modal, cut):
             if in_modal:
                 everything += sum(math.exp(own[i][j] / tau) for j in range(total) if j != i)
             expected += (-(positive**q) + (lam * everything) ** q) / q
-    method = lab.build(Rince, q=q, lam=lam, temperature=tau, in_modal_negatives=in_modal)
+    method = lab.build_adapter(Rince, q=q, lam=lam, temperature=tau, in_modal_negatives=in_modal)
     assert found(method, z, cut) == pytest.approx(expected / (2 * total), rel=1e-9, abs=1e-9)
 
 
@@ -101,7 +101,7 @@ def test_dcl(seed, total, tau_plus, tau, in_modal, cut):
             n, positive = len(negatives), math.exp(s[i][i] / tau)
             debiased = max((sum(negatives) - tau_plus * n * positive) / (1 - tau_plus), n * math.exp(-1 / tau))
             expected += math.log(positive + debiased) - s[i][i] / tau
-    method = lab.build(Dcl, tau_plus=tau_plus, temperature=tau, in_modal_negatives=in_modal)
+    method = lab.build_adapter(Dcl, tau_plus=tau_plus, temperature=tau, in_modal_negatives=in_modal)
     assert found(method, z, cut) == pytest.approx(expected / (2 * total), rel=1e-9, abs=1e-9)
 
 
@@ -114,7 +114,7 @@ def test_cyclip(seed, total, within, across, cut):
     expected = clip_of(z, 1 / 0.2)
     expected += within / total * sum((images[i][j] - texts[i][j]) ** 2 for i, j in cells)
     expected += across / total * sum((mixed[i][j] - mixed[j][i]) ** 2 for i, j in cells)
-    method = lab.build(Cyclip, lambda_in_modal=within, lambda_cross_modal=across, temperature=0.2)
+    method = lab.build_adapter(Cyclip, lambda_in_modal=within, lambda_cross_modal=across, temperature=0.2)
     assert found(method, z, cut) == pytest.approx(expected)
 
 
@@ -141,7 +141,9 @@ def test_softclip(seed, total, beta, lam, own_temperature, cut):
             expected += divergence(target, softmax([x / tau for x in s[i]]))
             among = softmax([guide[i][j] / (own_temperature or tau) for j in rest])
             expected += lam * divergence(among, softmax([s[i][j] / tau for j in rest]))
-    method = lab.build(SoftclipFallback, beta=beta, lam=lam, target_temperature=own_temperature, temperature=tau)
+    method = lab.build_adapter(
+        SoftclipFallback, beta=beta, lam=lam, target_temperature=own_temperature, temperature=tau
+    )
     assert found(method, z, cut) == pytest.approx(expected / (2 * total), rel=1e-8, abs=1e-8)
 
 
@@ -153,7 +155,7 @@ VISITS = st.lists(st.lists(st.integers(0, 7), min_size=2, max_size=5, unique=Tru
 def test_sogclr_over_several_visits(seed, visits, gamma, floor, start):
     """u and the running maximum kept in dictionaries, the loss as Algorithm 1 weighs it."""
     tau, u, peak = 0.3, {}, {}
-    method = lab.build(Sogclr, rows=8, gamma=gamma, temperature=tau, floor=floor, start=start)
+    method = lab.build_adapter(Sogclr, rows=8, gamma=gamma, temperature=tau, floor=floor, start=start)
     for step, ids in enumerate(visits):
         z, expected, epoch = leaves(seed + step, len(ids)), 0.0, step // 2
         for one, other in BOTH:
@@ -166,7 +168,7 @@ def test_sogclr_over_several_visits(seed, visits, gamma, floor, start):
                 peak[key] = max(peak.get(key, 0.0), *(x / tau for x in d))
                 weights = [math.exp(x / tau) / (u[key] + floor * math.exp(peak[key])) for x in d]
                 expected += sum(weight * x for weight, x in zip(weights, d, strict=True))
-        loss = lab.objective(method, z, torch.tensor(ids), lab.clock(step, epoch=epoch))
+        loss = lab.step_loss(method, z, torch.tensor(ids), lab.a_clock(step, epoch=epoch))
         assert float(loss) == pytest.approx(expected / len(ids), rel=1e-9, abs=1e-12)
     for one, row in u:
         assert float(getattr(method, f"log_u_{one}")[row]) == pytest.approx(math.log(u[one, row]))
@@ -179,12 +181,12 @@ def test_isogclr_moves_temperatures_over_several_visits(seed, visits, rho, eta, 
     """The slope of each row's temperature from weights that are written out, its momentum and its range."""
     low, high, gamma = 0.1, 0.6, 0.7
     settings_of = {"temperature_min": low, "temperature_max": high, "temperature_init": 0.3, "gamma": gamma}
-    method = lab.build(Isogclr, rows=8, rho=rho, eta=eta, beta=beta, floor=floor, **settings_of)
+    method = lab.build_adapter(Isogclr, rows=8, rho=rho, eta=eta, beta=beta, floor=floor, **settings_of)
     u, peak, tau, momentum = {}, {}, {}, {}
     for step, ids in enumerate(visits):
         z = leaves(seed + step, len(ids))
         with torch.no_grad():
-            method.observe(z, Batch(torch.tensor(ids), lab.clock(step, epoch=step)))
+            method.observe(z, Batch(torch.tensor(ids), lab.a_clock(step, epoch=step)))
         for one, other in BOTH:
             s = table(z, one, other)
             for i, row in enumerate(ids):

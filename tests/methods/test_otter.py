@@ -161,7 +161,7 @@ def test_the_teacher_follows_slowly_but_not_from_the_start(lab, towers):
     with torch.no_grad():
         for x in towers.parameters():
             x.add_(1.0)
-    side_towers.follow(method, towers, lab.clock(0))
+    side_towers.update_average(method, towers, lab.clock(0))
     for was, now in zip(before, towers.side.parameters(), strict=True):
         torch.testing.assert_close(now, was + 1 - 3 / 12)
     decays = [method.side_decay(lab.clock(step)) for step in (0, 1, 100, 8990, 10**5)]

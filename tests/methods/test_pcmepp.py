@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.checks.lab import clock
+from bench.checks.lab import a_clock
 from bench.training.optimizer import named_parameters, set_trainable
 from methods.pcmepp import Pcmepp, pseudo_labels
 from methods.prolip import Prolip
@@ -20,7 +20,7 @@ PLAIN = {"mixed_share": 0.0, "smoothing": 0.0}
 
 def observed(method, z):
     with torch.no_grad():
-        return method.observe(z, Batch(torch.arange(len(z["image"])), clock()))
+        return method.observe(z, Batch(torch.arange(len(z["image"])), a_clock()))
 
 
 def some_gaussians(total, dim=8, seed=0):

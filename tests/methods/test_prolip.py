@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench.checks.oracles.prolip import build as official
 from bench.checks.oracles.prolip import masked_gaussians as gaussians
+from bench.checks.oracles.prolip import prolip_adapter as official
 from methods.gaussian_towers import _with_last
 from methods.prolip import Prolip, inclusion, log_overlap
 from methods.protocol import Batch

@@ -42,7 +42,7 @@ def made(kind, start=True):
 
 def prepared(kind, towers):
     torch.manual_seed(0)
-    method = lab.build(kind, batch=16)
+    method = lab.build_adapter(kind, batch=16)
     method.prepare(towers)
     return method.double()
 
@@ -117,7 +117,7 @@ def test_masking_spares_padding_and_the_read_out_token(kind):
 def test_means_are_those_of_the_plain_tower(kind, text_unc):
     towers = made(kind)
     torch.manual_seed(0)
-    method = lab.build(Prolip, batch=16, text_unc=text_unc)
+    method = lab.build_adapter(Prolip, batch=16, text_unc=text_unc)
     method.prepare(towers)
     method.double()
     tokens = towers.tokenize([" ".join(row) for row in WORDS])
@@ -133,7 +133,7 @@ def test_a_pool_without_one_read_out_token_is_refused(kind, pool):
     towers = lab.TinyTowers()
     towers.text.pool_type = pool
     with pytest.raises(TypeError, match=f"text_cfg.pool_type is '{pool}', but it must be one of first, last, argmax"):
-        lab.build(kind, batch=16).prepare(towers)
+        lab.build_adapter(kind, batch=16).prepare(towers)
 
 
 def test_the_pool_of_every_text_transformer_that_open_clip_ships_is_known():

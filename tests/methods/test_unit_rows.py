@@ -11,7 +11,7 @@ from bench.adapters import registry
 from bench.checks.subject import Subject
 from methods.base import unit
 
-METHODS = [name for name in registry.names() if not registry.source(name).plugin]
+METHODS = [name for name in registry.method_names() if not registry.method_source(name).plugin]
 
 
 def embeddings(z):

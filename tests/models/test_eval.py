@@ -22,7 +22,7 @@ from bench.errors import UserError
 from bench.store import Record, RunStore, Store
 from bench.suite.settings import TowerSettings
 from bench.towers.build import build_towers
-from bench.towers.state_dicts import fit
+from bench.towers.state_dicts import load_tensors
 from bench.towers.tokenization import SmallVocabulary
 from methods.protocol import Facts
 
@@ -143,7 +143,7 @@ def test_names_of_open_clip_are_understood(tmp_path: Path) -> None:
     towers = build_towers(TowerSettings(image="tiny-vit", dim=16), vocabulary, 32, 8).eval()
     images, tokens = torch.randn(2, 3, 32, 32), vocabulary(["a red car", "an apple"])
     assert not torch.equal(towers.encode_image(images), clip.encode_image(images))
-    fit(tmp_path / "clip.pt", {"towers": towers, "method": _clip()})
+    load_tensors(tmp_path / "clip.pt", {"towers": towers, "method": _clip()})
     torch.testing.assert_close(towers.encode_image(images), clip.encode_image(images))
     torch.testing.assert_close(towers.encode_text(tokens), clip.encode_text(tokens))
 
@@ -151,7 +151,7 @@ def test_names_of_open_clip_are_understood(tmp_path: Path) -> None:
 def _clip() -> Any:
     from bench.adapters import hyperparameters
 
-    return hyperparameters.make("clip", None, {}, Facts(rows=8, batch=8, dim=16, seed=0))
+    return hyperparameters.make_method("clip", None, {}, Facts(rows=8, batch=8, dim=16, seed=0))
 
 
 class Evil:

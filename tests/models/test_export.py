@@ -26,7 +26,7 @@ from bench.evaluation.features import extract_images, extract_texts
 from bench.models import export, open_clip_models
 from bench.store import RunStore, Store
 from bench.training.inputs import InputsReader
-from bench.training.job import build, prepare
+from bench.training.job import build_model, prepare_model
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
 SUITE = """\
@@ -67,7 +67,7 @@ class Drawings(Dataset[tuple[torch.Tensor, int]]):
     """Held-out emoji as a program that only knows images and labels sees them."""
 
     def __init__(self, transform: object) -> None:
-        self.pairs, self.transform = data.load("emoji/iid", 32), transform
+        self.pairs, self.transform = data.load_dataset("emoji/iid", 32), transform
         self.classes = list(self.pairs.classes["subgroup"])
 
     def __len__(self) -> int:
@@ -84,10 +84,10 @@ def test_open_clip_gives_the_embeddings_of_the_evaluation(folder: Path, label: s
     from bench.suite.run import run_of_settings
     from bench.training.checkpoint import load_weights
 
-    out, pairs = run_of(folder, label), data.load("emoji/iid", 32)
+    out, pairs = run_of(folder, label), data.load_dataset("emoji/iid", 32)
     run = run_of_settings(out.settings(), out.path("settings.json"))
-    towers, method = build(run, InputsReader().inputs(run))
-    prepare(method, towers, run, torch.device("cpu"), None)
+    towers, method = build_model(run, InputsReader().inputs(run))
+    prepare_model(method, towers, run, torch.device("cpu"), None)
     load_weights(out.path("weights-100.safetensors"), method, towers)
     model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder / label}")
     tokenizer, texts = open_clip.get_tokenizer(f"local-dir:{folder / label}"), ["a photo of a red apple", "cat face"]
@@ -103,7 +103,7 @@ def test_open_clip_gives_the_embeddings_of_the_evaluation(folder: Path, label: s
 @pytest.mark.filterwarnings("ignore:Conversion of an array with ndim:DeprecationWarning")  # clip-benchmark's
 def test_clip_benchmark_finds_the_benchs_numbers(folder: Path) -> None:
     model, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{folder / 'small'}")
-    tokenizer, pairs = open_clip.get_tokenizer(f"local-dir:{folder / 'small'}"), data.load("emoji/iid", 32)
+    tokenizer, pairs = open_clip.get_tokenizer(f"local-dir:{folder / 'small'}"), data.load_dataset("emoji/iid", 32)
     templates = [template.replace("{}", "{c}") for template in data.TEMPLATES["emoji"]]
     drawings = Drawings(preprocess)
     loader = DataLoader(drawings, batch_size=64)
@@ -168,15 +168,19 @@ def test_what_cannot_be_exported_is_said(folder: Path, tmp_path: Path, unreporte
 def test_a_file_of_an_open_clip_architecture_is_read_by_its_name(tmp_path: Path) -> None:
     model = open_clip.create_model("ViT-S-32-alt", force_image_size=32).eval()
     torch.save({"state_dict": {f"module.{name}": x for name, x in model.state_dict().items()}}, tmp_path / "small.pt")
-    found = open_clip_models.find(str(tmp_path / "small.pt"), "ViT-S-32-alt")
+    found = open_clip_models.find_open_clip_model(str(tmp_path / "small.pt"), "ViT-S-32-alt")
     assert found is not None
     assert found.content()["open_clip"] == "ViT-S-32-alt"
-    towers, images, texts = open_clip_models.load(found, 32).eval(), torch.randn(2, 3, 32, 32), ["a cat", "red apple"]
+    towers, images, texts = (
+        open_clip_models.build_open_clip(found, 32).eval(),
+        torch.randn(2, 3, 32, 32),
+        ["a cat", "red apple"],
+    )
     with torch.no_grad():
         torch.testing.assert_close(towers.encode_image(images), model.encode_image(images))
         expected = model.encode_text(open_clip.get_tokenizer("ViT-S-32-alt")(texts))
         torch.testing.assert_close(towers.encode_text(towers.tokenize(texts)), expected)
-    assert open_clip_models.find(str(tmp_path / "small.pt"), None) is None, (
+    assert open_clip_models.find_open_clip_model(str(tmp_path / "small.pt"), None) is None, (
         "without its name it is a file of the suite's towers"
     )
 

@@ -27,17 +27,17 @@ from typer.testing import CliRunner
 
 from bench.catalogue.architectures import CLIP_CHANNELS
 from bench.cli import app
-from bench.data import evaluation_captions, shards, templates
-from bench.data import load as embedded
-from bench.data.features import FeaturePairs, verify
+from bench.data import evaluation_captions, prompt_templates, shards
+from bench.data import load_dataset as embedded
+from bench.data.features import FeaturePairs, verify_feature_set
 from bench.data.noise import shuffled_captions
 from bench.data.shards import indexing
-from bench.data.shards.sources import expand
+from bench.data.shards.sources import expand_sources
 from bench.errors import UserError
 from bench.evaluation import zero_shot
 from bench.models import extract_features
 from bench.models.encoders import ImagePreparation, image_encoder, text_encoder
-from bench.models.extract_features import Extraction, ExtractionRequest, extract
+from bench.models.extract_features import Extraction, ExtractionRequest, extract_sets
 from bench.models.feature_targets import evaluation_target
 from bench.store import Store, writing
 from bench.store.claim import Claim
@@ -45,7 +45,7 @@ from bench.store.fence import Busy
 from bench.suite.settings import DataSettings
 from bench.training.checkpoint import save_weights
 from bench.training.inputs import InputsReader
-from bench.training.job import build, prepare
+from bench.training.job import build_model, prepare_model
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
 MODEL = {
@@ -85,8 +85,8 @@ def data(webdataset_folder: Callable[..., Path], tmp_path: Path) -> Path:
     folder = webdataset_folder(
         tmp_path / "pairs", [{"png": picture(row), "txt": caption(row)} for row in range(N)], split="train", shards=2
     )
-    found = expand([str(folder / "train")])
-    indexing.build(found, workers=1)
+    found = expand_sources([str(folder / "train")])
+    indexing.build_index(found, workers=1)
     return folder / "train"
 
 
@@ -107,10 +107,10 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def test_features_are_those_of_open_clip_itself(data: Path, model: Path, tmp_path: Path) -> None:
-    (line,) = extract(request(data, tmp_path / "out", model))
+    (line,) = extract_sets(request(data, tmp_path / "out", model))
     assert f"{N} rows" in line
     assert not (tmp_path / "out.work").exists()
-    verify(tmp_path / "out")
+    verify_feature_set(tmp_path / "out")
     pairs = FeaturePairs(tmp_path / "out")
     peer = open_clip.create_model(f"local-dir:{model}").eval()
     transform = image_transform_v2(PreprocessCfg(16, **CHANNELS), is_train=False)
@@ -127,10 +127,10 @@ def test_features_are_those_of_open_clip_itself(data: Path, model: Path, tmp_pat
 
 
 def test_rows_and_noise_are_those_of_the_pixels(data: Path, model: Path, tmp_path: Path) -> None:
-    extract(request(data, tmp_path / "out", model, texts=None))
+    extract_sets(request(data, tmp_path / "out", model, texts=None))
     features, pixels = (
         FeaturePairs(tmp_path / "out"),
-        shards.load(DataSettings(name="train", shards=str(data), size=16)),
+        shards.load_shard_pairs(DataSettings(name="train", shards=str(data), size=16)),
     )
     assert features.name == pixels.name
     assert list(features.keys) == list(pixels.keys)
@@ -147,7 +147,7 @@ def killed_after(parts: int, asked: ExtractionRequest) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     Extraction._store = counted  # type: ignore[method-assign]  # in the process that dies
-    extract(asked)
+    extract_sets(asked)
 
 
 @pytest.mark.promise("an extraction that is killed goes on to the same bytes")
@@ -156,7 +156,7 @@ def test_an_extraction_that_is_killed_goes_on_to_the_same_bytes(
     data: Path, model: Path, tmp_path: Path, parts: int
 ) -> None:
     whole, again = request(data, tmp_path / "whole", model), request(data, tmp_path / "again", model)
-    extract(whole)
+    extract_sets(whole)
     process = multiprocessing.get_context("fork").Process(target=killed_after, args=(parts, again))
     process.start()
     process.join()
@@ -168,7 +168,7 @@ def test_an_extraction_that_is_killed_goes_on_to_the_same_bytes(
     store = Extraction._store
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Extraction, "_store", lambda *given: (encoded.append(given[1]), store(*given))[1])
-        extract(again)
+        extract_sets(again)
     texts = len({caption(row) for row in range(N)})
     assert len(encoded) == N // BLOCK + -(-texts // BLOCK) - parts  # what was there is not encoded again
     assert content(again.out) == content(whole.out)
@@ -176,7 +176,7 @@ def test_an_extraction_that_is_killed_goes_on_to_the_same_bytes(
 
 def test_the_folder_that_is_to_be_made_has_a_name(data: Path, model: Path) -> None:
     with pytest.raises(UserError, match=r"^\.: is a folder that is there; name the one that is to be made"):
-        extract(request(data, Path(), model))
+        extract_sets(request(data, Path(), model))
 
 
 def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
@@ -184,10 +184,10 @@ def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
 ) -> None:
     samples = [{"png": picture(50 + row), "cls": row % 2} for row in range(5)]
     webdataset_folder(evaluation_folder / "wds_pets", samples, classes=CLASSES, templates=TEMPLATES)
-    extract(request(data, tmp_path / "out", model))
-    lines = extract(request(data, tmp_path / "out", model, evaluation=("pets",)))
+    extract_sets(request(data, tmp_path / "out", model))
+    lines = extract_sets(request(data, tmp_path / "out", model, evaluation=("pets",)))
     assert "already exists" in lines[0]
-    assert len(verify(tmp_path / "out")) == 2
+    assert len(verify_feature_set(tmp_path / "out")) == 2
     pets = FeaturePairs(tmp_path / "out").evaluation("pets")
     assert pets.labels["class"].tolist() == [0, 1, 0, 1, 0]
     assert pets.classes["class"] == CLASSES
@@ -198,7 +198,7 @@ def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
     (tmp_path / "prompts.txt").write_text("a photo of a horse\n")
     for other in ({"dtype": "float16"}, {"views": 2}, {"texts": None}, {"prompts": tmp_path / "prompts.txt"}):
         with pytest.raises(UserError, match="holds features of other pairs, prompts or encoders"):
-            extract(request(data, tmp_path / "out", model, **other))
+            extract_sets(request(data, tmp_path / "out", model, **other))
 
 
 def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_
     pairs = embedded("digits/test", 12)
     texts = {text for row in target.captions.to_pylist() for text in row} | set(target.prompts)
     assert texts >= {text for row in evaluation_captions(pairs) for text in row}
-    assert texts >= set(zero_shot.prompts(pairs.classes["digit"], templates(pairs)))
+    assert texts >= set(zero_shot.class_prompts(pairs.classes["digit"], prompt_templates(pairs)))
     assert target.pairs.labels["digit"].tolist() == pairs.labels["digit"].tolist()
     pictures = target.pictures(ImagePreparation(12, CLIP_CHANNELS), 0)
     assert [len(batch) for batch in pictures.batches(np.arange(5), 2)] == [2, 2, 1]
@@ -214,8 +214,8 @@ def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_
 
 
 def test_views_after_the_first_are_augmented(data: Path, model: Path, tmp_path: Path) -> None:
-    extract(request(data, tmp_path / "out", model, texts=None, views=3))
-    extract(request(data, tmp_path / "one", model, texts=None))
+    extract_sets(request(data, tmp_path / "out", model, texts=None, views=3))
+    extract_sets(request(data, tmp_path / "one", model, texts=None))
     array = FeaturePairs(tmp_path / "out").image_array
     assert array is not None
     assert array.shape == (N, 3, 8)
@@ -233,10 +233,10 @@ def test_a_timm_model_sees_its_own_transform(tmp_path: Path) -> None:
     save_file(made.state_dict(), tmp_path / "vit.safetensors")  # with its classifier, as timm publishes them
     encoder = image_encoder(f"timm:test_vit@{tmp_path / 'vit.safetensors'}", tmp_path, CPU)
     transform = create_transform(**resolve_model_data_config(made), is_training=False)
-    from bench.data.photo import evaluation
+    from bench.data.photo import evaluation_pixels
 
     sight = encoder.sight
-    pixels = np.stack([evaluation(picture(row), sight.scaled or sight.size, sight.resize) for row in range(2)])
+    pixels = np.stack([evaluation_pixels(picture(row), sight.scaled or sight.size, sight.resize) for row in range(2)])
     with torch.no_grad():
         expected = made.forward_head(
             made.forward_features(torch.stack([transform(picture(row)) for row in range(2)])), pre_logits=True
@@ -272,8 +272,8 @@ def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
     run = dataclasses.replace(
         _SMALL.run_on(towers, augment="none"), data=DataSettings(name="made", shards="synthetic:64", size=32)
     )
-    built, method = build(run, InputsReader().for_model(run))
-    prepare(method, built, run, CPU, None)
+    built, method = build_model(run, InputsReader().for_model(run))
+    prepare_model(method, built, run, CPU, None)
     store = Store(tmp_path / "results")
     with writing(store.run("ab" * 32)) as writer:
         writer.write_settings(json.loads(json.dumps(run.settings())))
@@ -281,7 +281,7 @@ def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
     asked = ExtractionRequest(
         str(data), tmp_path / "out", "run:ab", "run:ab", dtype="float32", results=tmp_path / "results"
     )
-    extract(asked)
+    extract_sets(asked)
     pairs = FeaturePairs(tmp_path / "out")
     assert pairs.texts is not None
     with torch.no_grad():
@@ -305,7 +305,7 @@ def test_models_that_cannot_be_used_are_named_in_one_line(
     images: str | None, texts: str | None, line: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError) as error:
-        extract(ExtractionRequest("emoji", tmp_path / "out", images, texts, results=tmp_path / "results"))
+        extract_sets(ExtractionRequest("emoji", tmp_path / "out", images, texts, results=tmp_path / "results"))
     assert line in str(error.value)
     assert len(error.value.lines) == 1
     assert list(tmp_path.iterdir()) == []
@@ -333,6 +333,6 @@ def test_one_process_at_a_time_extracts_a_set(data: Path, model: Path, tmp_path:
     asked = request(data, tmp_path / "out", model)
     (work := tmp_path / "out.work").mkdir()
     with Claim(work / "claims"), pytest.raises(Busy):
-        extract(asked)
-    assert f"{N} rows" in extract(asked)[0]
+        extract_sets(asked)
+    assert f"{N} rows" in extract_sets(asked)[0]
     assert not work.exists()

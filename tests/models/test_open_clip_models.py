@@ -39,7 +39,7 @@ from bench.store import Record, RunStore
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import load_suite
 from bench.towers.build import normalise
-from bench.towers.state_dicts import fetched
+from bench.towers.state_dicts import fetch_weights
 
 PHOTOGRAPHS = sorted((Path(sklearn.datasets.__file__).parent / "images").glob("*.jpg"))
 CLASSES, TEMPLATES = (
@@ -195,13 +195,15 @@ def test_pixels_are_those_of_open_clips_transform(
     suite.write_text(SUITE)
     for mode, how in HABITS:
         folder = habit(saved, tmp_path / mode / how, resize_mode=mode, interpolation=how)
-        model = open_clip_models.find(str(folder), None)
+        model = open_clip_models.find_open_clip_model(str(folder), None)
         assert model is not None
         pairs = evaluate_checkpoint._described(model, load_suite(suite), None).plan(load_suite(suite)).load("cars")
         assert isinstance(pairs, EvaluationPairs)
         _, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
         expected = torch.stack([transform(pairs.image(row)) for row in range(len(pairs))])
-        ours = normalise(pairs.images(np.arange(len(pairs))), "cpu", open_clip_models.load(model, 32).channels)
+        ours = normalise(
+            pairs.images(np.arange(len(pairs))), "cpu", open_clip_models.build_open_clip(model, 32).channels
+        )
         torch.testing.assert_close(ours, expected, rtol=0, atol=2e-6)  # of the order of two roundings
 
 
@@ -215,7 +217,7 @@ def test_features_of_two_habits_are_never_shared(
         EvaluationPlan(DataSettings(name="photographs"), asked, 32, one) for one in (*habits, Resize("longest", fill=9))
     ]
     assert len({plan.load("cars").content_hash for plan in plans}) == 7
-    assert evaluation.load("cars", 32).content_hash == plans[0].load("cars").content_hash
+    assert evaluation.load_evaluation_set("cars", 32).content_hash == plans[0].load("cars").content_hash
     stores = [
         measured(habit(saved, tmp_path / name, **words), tmp_path)
         for name, words in {"a": {}, "b": {"mean": [0.1, 0.1, 0.1]}, "c": {"resize_mode": "squash"}}.items()
@@ -229,7 +231,7 @@ def test_the_protocol_may_squash_what_the_model_crops(evaluation_folder: Path, w
     webdataset_folder(evaluation_folder / "wds_flickr30k", captions, kind="retrieval")
     asked = EvaluateSettings.model_validate({"protocol": "nuclr", "tasks": ("retrieval",)})
     plan = EvaluationPlan(DataSettings(name="photographs"), asked, 32, Resize("shortest", "bilinear"))
-    expected = evaluation.load("flickr30k", 32, Resize("squash", "bilinear"))
+    expected = evaluation.load_evaluation_set("flickr30k", 32, Resize("squash", "bilinear"))
     np.testing.assert_array_equal(plan.load("flickr30k").images(np.arange(4)), expected.images(np.arange(4)))
 
 
@@ -241,7 +243,7 @@ def test_drawings_of_another_size_are_resized_as_open_clip_does(saved: Path, tmp
     )
     own = measured(folder, tmp_path, emoji)
     model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{folder}")
-    tokenizer, pairs = open_clip.get_tokenizer(f"local-dir:{folder}"), data.load("emoji/iid", 64)
+    tokenizer, pairs = open_clip.get_tokenizer(f"local-dir:{folder}"), data.load_dataset("emoji/iid", 64)
     images = [transform(Image.fromarray(one)) for one in pairs.images(np.arange(len(pairs)))]
     items = [*zip(images, pairs.labels["subgroup"].tolist(), strict=True)]
     templates = [template.replace("{}", "{c}") for template in data.TEMPLATES["emoji"]]
@@ -277,24 +279,24 @@ def test_what_cannot_be_followed_is_named(saved: Path, tmp_path: Path) -> None:
     ]
     for number, (words, said) in enumerate(cases):
         with pytest.raises(UserError, match=rf"{open_clip_models.CONFIG}: {said}"):
-            open_clip_models.find(str(habit(saved, tmp_path / str(number), **words)), None)
+            open_clip_models.find_open_clip_model(str(habit(saved, tmp_path / str(number), **words)), None)
     grey = habit(saved, tmp_path / "grey", mean=0.5, std=0.25)
-    found = open_clip_models.find(str(grey), None)
+    found = open_clip_models.find_open_clip_model(str(grey), None)
     assert found is not None
     assert found.preprocess.channels == ((0.5,) * 3, (0.25,) * 3)
     for text, said in (("{", "is no JSON"), ("[]", "has no model_cfg")):
         (grey / open_clip_models.CONFIG).write_text(text)
         with pytest.raises(UserError, match=said):
-            open_clip_models.find(str(grey), None)
+            open_clip_models.find_open_clip_model(str(grey), None)
     (grey / open_clip_models.CONFIG).unlink()
     with pytest.raises(UserError, match=f"is a folder without {open_clip_models.CONFIG}; `bench export`"):
-        open_clip_models.find(str(grey), None)
+        open_clip_models.find_open_clip_model(str(grey), None)
     oblong = habit(saved, tmp_path / "oblong")
     said_of = json.loads((oblong / open_clip_models.CONFIG).read_text())
     said_of["model_cfg"]["vision_cfg"]["image_size"] = [32, 64]
     (oblong / open_clip_models.CONFIG).write_text(json.dumps(said_of))
     with pytest.raises(UserError, match="sees images of 32 x 64 px; only squares"):
-        open_clip_models.find(str(oblong), None)
+        open_clip_models.find_open_clip_model(str(oblong), None)
 
 
 UNFETCHED = """
@@ -315,7 +317,7 @@ for part in ("refs", "snapshots/abc"):
     (cache / part).mkdir(parents=True)
 (cache / "refs" / "main").write_text("abc")
 (cache / "snapshots" / "abc" / "pytorch_model.bin").write_bytes(b"weights")
-print(open_clip_models.find("ViTamin-S/datacomp1b", None).weights)
+print(open_clip_models.find_open_clip_model("ViTamin-S/datacomp1b", None).weights)
 """
 
 
@@ -343,12 +345,12 @@ def _unfetched(name: str) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("open_clip.pretrained.download_pretrained", gone)
-        fetched(name, name, open_clip_models._otherwise(get_pretrained_cfg(*name.split("/"))))
+        fetch_weights(name, name, open_clip_models._otherwise(get_pretrained_cfg(*name.split("/"))))
 
 
 def test_a_row_called_clip_does_not_hinder_a_model_of_open_clip(saved: Path, tmp_path: Path) -> None:
     """`--method` was to be omitted where it had not been given."""
-    model, suite = open_clip_models.find(str(saved), None), tmp_path / "asked.yaml"
+    model, suite = open_clip_models.find_open_clip_model(str(saved), None), tmp_path / "asked.yaml"
     assert model is not None
     suite.write_text(SUITE.replace("[clip]", "[{method: prolip, label: clip}]"))
     assert evaluate_checkpoint._described(model, load_suite(suite), None).run.method == "clip"

@@ -50,7 +50,7 @@ def test_nothing_is_missing_afterwards(suite: str, sets: int, training: str, tmp
     command = lines[-1].removeprefix("then: ").split(",")[0].split()
     assert command[:3] == ["bench", "run", suite]
     loaded = load_suite(suite, command[6:])  # behind --data DIR --set
-    assert [gone for gone in requirements.missing(loaded) if not gone.what.startswith("weights to start")] == []
+    assert [gone for gone in requirements.missing_inputs(loaded) if not gone.what.startswith("weights to start")] == []
 
 
 def test_the_main_suite_trains_and_is_scored_on_them(tmp_path: Path) -> None:

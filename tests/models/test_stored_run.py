@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.errors import UserError
-from bench.models.stored_run import load
+from bench.models.stored_run import load_run
 from bench.store import Store, writing
 from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import load_suite
@@ -83,4 +83,4 @@ def test_a_run_without_weights_says_that_its_suite_trains_it(runs: list[Run], tm
         writer.write_settings(stored(runs[0]))
     said = r"run abababababababab has no final weights \(missing\); run the suite that it comes from: bench run SUITE"
     with pytest.raises(UserError, match=said):
-        load(store, "ab")
+        load_run(store, "ab")

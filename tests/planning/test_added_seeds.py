@@ -31,7 +31,7 @@ def test_seeds_added_after_results_are_remembered_and_said(tmp_path: Path) -> No
     file.write_text(SUITE)
 
     def added(seeds: str) -> object:
-        plan_file.write(load_suite(file, [f"seeds={seeds}"]), {}, Planner(store))
+        plan_file.write_plan(load_suite(file, [f"seeds={seeds}"]), {}, Planner(store))
         return (store.plan("looked") or {}).get("added")
 
     assert added("[0, 1]") is None

@@ -10,7 +10,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.errors import UserError
-from bench.planning.budget import resolve
+from bench.planning.budget import resolve_budget
 from bench.planning.flops import count_step_flops
 from bench.suite.settings import TowerSettings
 from bench.towers.build import OpenClipTowers, build_towers
@@ -25,16 +25,16 @@ FLOPS = {"train": 1000, "learn": 1000, "unlearn": 2000}
 
 
 def resolved(kind: str, value: float, phases: tuple[Phase, ...] = (Phase(),), **more: object) -> ResolvedSteps:
-    return resolve(kind, value, rows=1000, batch=100, phases=phases, step_flops=FLOPS, **more)
+    return resolve_budget(kind, value, rows=1000, batch=100, phases=phases, step_flops=FLOPS, **more)
 
 
 def test_a_batch_of_more_than_all_pairs_says_how_many_there_are() -> None:
     with pytest.raises(UserError, match="batch is 8, but there are 5 training pairs; it must lie between 1 and 5"):
-        resolve("epochs", 1, rows=5, batch=8, phases=(Phase(),), step_flops=FLOPS)
+        resolve_budget("epochs", 1, rows=5, batch=8, phases=(Phase(),), step_flops=FLOPS)
 
 
 def test_epochs_drop_the_last_partial_batch() -> None:
-    assert resolve("epochs", 3, rows=1050, batch=100, phases=(Phase(),), step_flops=FLOPS).steps == 30
+    assert resolve_budget("epochs", 3, rows=1050, batch=100, phases=(Phase(),), step_flops=FLOPS).steps == 30
 
 
 def test_a_dearer_step_means_fewer_of_them_under_a_flop_budget() -> None:
@@ -54,7 +54,9 @@ def test_a_phase_that_never_starts_is_an_error() -> None:
 @given(st.lists(st.floats(0.05, 1.0), min_size=1, max_size=5), st.integers(200, 5000))
 def test_phases_share_all_steps_in_proportion(shares: list[float], steps: int) -> None:
     phases = tuple(Phase(str(i), share / sum(shares)) for i, share in enumerate(shares))
-    resolved = resolve("samples", steps * 10, rows=100, batch=10, phases=phases, step_flops={p.name: 1 for p in phases})
+    resolved = resolve_budget(
+        "samples", steps * 10, rows=100, batch=10, phases=phases, step_flops={p.name: 1 for p in phases}
+    )
     assert resolved.steps == steps
     for phase, (_, count) in zip(phases, resolved.phases, strict=True):
         assert abs(count - phase.share * steps) < 1

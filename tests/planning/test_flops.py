@@ -179,8 +179,8 @@ def test_passes_that_were_counted_before_cost_every_method_the_same(monkeypatch:
     facts = Facts(rows=64, batch=8, dim=DIM, seed=0)
     compared = 0
     names = ("clip", "siglip", "dcl", "cyclip", "label_permutation", "cleanclip", "drrho")
-    methods = [hyperparameters.make(name, None, {}, facts) for name in names]
-    inside = [hyperparameters.make(name, None, {}, facts) for name in ("ncu", "pcmepp", "prolip")]
+    methods = [hyperparameters.make_method(name, None, {}, facts) for name in names]
+    inside = [hyperparameters.make_method(name, None, {}, facts) for name in ("ncu", "pcmepp", "prolip")]
     methods += [Frozen(Clip.Config(), facts), Twice(Clip.Config(), facts), inside[-1]]
     for image, chosen in (("tiny-resnet", methods), ("tiny-vit", inside)):
         passes.clear()
@@ -205,7 +205,7 @@ def test_a_part_with_a_hook_or_a_forward_of_a_methods_own_always_runs(towers: Op
     block: Any = meta.visual.trunk.layer2[0]  # type: ignore[union-attr, index]
 
     def cost() -> int:
-        with priced_towers.counting(meta, passes) as count:
+        with priced_towers.count_flops(meta, passes) as count:
             meta.encode_image(rows)
         return count.total
 
@@ -278,14 +278,14 @@ def test_only_a_method_that_looks_at_weights_before_it_begins_is_counted_on_real
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_plugins: Callable[[Path], str]
 ) -> None:
     real: list[str] = []
-    build = flops.build
+    build = flops.build_model
     monkeypatch.setattr(flops, "_steps", {})
-    monkeypatch.setattr(flops, "build", lambda run, inputs: real.append(run.method) or build(run, inputs))
+    monkeypatch.setattr(flops, "build_model", lambda run, inputs: real.append(run.method) or build(run, inputs))
     file, plugin = tmp_path / "priced.yaml", tmp_path / "looking.py"
     file.write_text(SUITE)
     plugin.write_text(LOOKING)
     own_plugins(plugin)
-    own = [name for name in registry.names() if registry.find(name).prepare is not Adapter.prepare]
+    own = [name for name in registry.method_names() if registry.find_method(name).prepare is not Adapter.prepare]
     changes = [f"methods=[clip, {', '.join(own)}]", "noise.rates=[0]", "seeds=[0]", "towers.context=16"]
     planned = plan(load_suite(file, [*changes, "budget.samples=1600"]).runs(), Store(tmp_path))
     steps = {one.run.method: one.resolved.step_flops for one in planned}

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.catalogue.gpus import Gpu, find, gpu_hours
+from bench.catalogue.gpus import Gpu, find_gpu, gpu_hours
 from bench.console.progress import duration
 from bench.errors import UserError
-from bench.evaluation import EvaluationPlan, evaluate
+from bench.evaluation import EvaluationPlan, evaluate_features
 from bench.evaluation.features import Features
-from bench.evaluation.workload import workload
+from bench.evaluation.workload import evaluation_workload
 from bench.planning import estimate
 from bench.planning.estimate import on_gpu, on_this_machine
 from bench.planning.planner import Planner, plan
 from bench.store import Store, writing
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
-from bench.training.job import build
+from bench.training.job import build_model
 
 TWO_TOWERS = """\
 name: two
@@ -45,26 +45,26 @@ methods: [clip]
     ("h200", "H200"),
 ])  # fmt: skip
 def test_a_card_is_found_however_it_is_written(asked: str, name: str) -> None:
-    assert find(asked).name == name
+    assert find_gpu(asked).name == name
 
 
 def test_an_unknown_card_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match=r"--gpu h300: no known GPU; did you mean 'H[12]00'"):
-        find("h300")
+        find_gpu("h300")
 
 
 def test_hours_are_flops_over_the_reached_rate() -> None:
-    assert gpu_hours(3600 * 312e12, find("a100"), 1.0) == pytest.approx(1.0)
-    assert gpu_hours(3600 * 312e12, find("a100"), 0.5) == pytest.approx(2.0)
+    assert gpu_hours(3600 * 312e12, find_gpu("a100"), 1.0) == pytest.approx(1.0)
+    assert gpu_hours(3600 * 312e12, find_gpu("a100"), 0.5) == pytest.approx(2.0)
     for share in (0.0, -0.1, 1.01):
         with pytest.raises(UserError, match="--utilisation"):
-            gpu_hours(1.0, find("a100"), share)
+            gpu_hours(1.0, find_gpu("a100"), share)
 
 
 def test_peaks_are_those_of_datasheets() -> None:
-    peaks = {name: find(name).peak for name in ("v100", "a100", "h100", "h200", "rtx 4090")}
+    peaks = {name: find_gpu(name).peak for name in ("v100", "a100", "h100", "h200", "rtx 4090")}
     assert peaks == {"v100": 125e12, "a100": 312e12, "h100": 989e12, "h200": 989e12, "rtx 4090": 165.2e12}
-    assert find("v100").precision == "fp16"  # it has no bf16
+    assert find_gpu("v100").precision == "fp16"  # it has no bf16
 
 
 def test_runs_whose_data_is_missing_have_hours_and_disk(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
     """A real run on emoji: forwards of its towers. Equal texts are encoded once, so texts are at most as counted."""
     suite = load_suite("smoke")
     (one, *_) = plan(suite.runs(), Store(tmp_path))
-    towers, method = build(one.run, InputsReader().inputs(one.run))
+    towers, method = build_model(one.run, InputsReader().inputs(one.run))
     seen = {"images": 0, "texts": 0}
     for name, part in (("images", towers.visual), ("texts", towers.text)):
         part.register_forward_hook(
@@ -144,7 +144,7 @@ def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
     tasks = ("zero_shot", "shift", "retrieval")
     asked = EvaluationPlan(one.run.data, one.run.evaluate.model_copy(update={"tasks": tasks}))
     with writing(Store(tmp_path).run("out")) as out:
-        evaluate(
+        evaluate_features(
             Features(method, towers, "c" * 64, asked.protocol.label, None, asked.channels),
             asked,
             at=1.0,
@@ -153,7 +153,7 @@ def test_what_an_evaluation_encodes_is_what_was_counted(tmp_path: Path) -> None:
             done=out.has_records,
             publish=out.write_records,
         )
-    counted = workload(asked, 1.0)
+    counted = evaluation_workload(asked, 1.0)
     assert counted.images == seen["images"] > 0
     assert counted.texts >= seen["texts"] > 0.5 * counted.texts
 

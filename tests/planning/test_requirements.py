@@ -42,21 +42,21 @@ def suite(tmp_path: Path) -> Suite:
 
 
 def test_a_file_of_weights_is_missing_once_for_all_rows_that_start_from_it(suite: Suite, tmp_path: Path) -> None:
-    (gone,) = requirements.starts(suite)
+    (gone,) = requirements.missing_weights(suite)
     assert gone.what == "weights to start one, two from"
     assert gone.looked == (f"{tmp_path}/gone.safetensors",)
 
 
 def test_a_file_of_noise_is_missing_if_it_is_not_there(suite: Suite, tmp_path: Path) -> None:
-    (gone,) = requirements.noise(suite)
+    (gone,) = requirements.missing_noise_files(suite)
     assert gone.looked == (f"{tmp_path}/gone.npy",)
     (tmp_path / "gone.npy").write_bytes(b"x")
-    assert requirements.noise(suite) == []
+    assert requirements.missing_noise_files(suite) == []
 
 
 def test_everything_that_is_missing_is_refused_at_once(suite: Suite, tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
-        requirements.refuse(suite)
+        requirements.refuse_missing_inputs(suite)
     lines = str(caught.value).splitlines()
     assert lines[0] == "suite lacking needs what is not here:"
     assert [line for line in lines if line.startswith("missing: ")] == [
@@ -65,15 +65,15 @@ def test_everything_that_is_missing_is_refused_at_once(suite: Suite, tmp_path: P
     ]
     np.save(tmp_path / "gone.npy", np.arange(4))
     (tmp_path / "gone.safetensors").write_bytes(b"x")
-    assert requirements.missing(suite) == []
-    requirements.refuse(suite)
+    assert requirements.missing_inputs(suite) == []
+    requirements.refuse_missing_inputs(suite)
 
 
 def test_a_noise_file_that_is_broken_is_refused_before_anything_trains(suite: Suite, tmp_path: Path) -> None:
     (tmp_path / "gone.npy").write_text("0 1 2 3")
     message = r"gone\.npy: not a NumPy index file \(it is no whole \.npy file of numbers: EOF"
     with pytest.raises(UserError, match=message):
-        requirements.refuse(suite)
+        requirements.refuse_missing_inputs(suite)
 
 
 SCORED = """\
@@ -138,7 +138,7 @@ def test_the_suite_says_how_to_get_its_shards_and_sets_of_no_catalogue(tmp_path:
         f"name: made\ndata: {{name: mine, get: '{own}'}}\nbudget: {{epochs: 1}}\nmethods: [clip]\n"
         "evaluate: {tasks: [zero_shot, retrieval], datasets: {zero_shot: [mine, cars], retrieval: [my_captions]}}\n"
     )
-    gets = {one.what.split(",")[0]: one.get for one in requirements.missing(load_suite(file))}
+    gets = {one.what.split(",")[0]: one.get for one in requirements.missing_inputs(load_suite(file))}
     own_ones = {what for what, get in gets.items() if get == load_suite(file).data.how_to_get}
     assert own_ones == {"mine", "mine (mine)", "my_captions (my_captions)"}
     assert not any("make" in get for get in gets.values()), "a command of somebody else's suite is not repeated"
@@ -148,7 +148,7 @@ def test_the_suite_says_how_to_get_its_shards_and_sets_of_no_catalogue(tmp_path:
 def test_embedded_data_needs_nothing(tmp_path: Path) -> None:
     file = tmp_path / "plain.yaml"
     file.write_text("name: plain\nbudget: {samples: 64}\ntrain: {batch: 16}\nmethods: [clip]\n")
-    assert requirements.missing(load_suite(file)) == []
+    assert requirements.missing_inputs(load_suite(file)) == []
 
 
 def test_a_listing_says_what_where_how_and_how_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.adapters import hyperparameters, registry
 from bench.errors import UserError
 from bench.planning import trial_settings, tune
-from bench.planning.budget import resolve
+from bench.planning.budget import resolve_budget
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import load_suite
 from bench.suite.tune_settings import TuneSettings
@@ -35,9 +35,11 @@ def test_a_budget_of_cost_pays_for_each_phase_and_for_no_further_step(
     price = {phase.name: prices[number] for number, phase in enumerate(own)}
     assume(all(value * phase.share >= price[phase.name] for phase in own))
     plain = {"rows": 100, "batch": 10, "phases": own}
-    by_flops = resolve("flops", value, step_flops=price, **plain)
+    by_flops = resolve_budget("flops", value, step_flops=price, **plain)
     seconds = {name: one / 7 for name, one in price.items()}
-    by_time = resolve("device_seconds", value / 7, step_flops=dict.fromkeys(price, 1), step_seconds=seconds, **plain)
+    by_time = resolve_budget(
+        "device_seconds", value / 7, step_flops=dict.fromkeys(price, 1), step_seconds=seconds, **plain
+    )
     for (name, steps), (_, timed), phase in zip(by_flops.phases, by_time.phases, own, strict=True):
         assert steps * price[name] <= value * phase.share * (1 + 1e-12)
         assert (steps + 1) * price[name] > value * phase.share * (1 - 1e-12)
@@ -50,11 +52,11 @@ def test_a_budget_of_cost_pays_for_each_phase_and_for_no_further_step(
 def test_epochs_are_passes_of_whole_batches(batch: int, more: int, epochs: int) -> None:
     rows = batch + more
     plain = {"rows": rows, "batch": batch, "phases": (Phase(),), "step_flops": {"train": 1}}
-    resolved = resolve("epochs", epochs, **plain)
+    resolved = resolve_budget("epochs", epochs, **plain)
     assert resolved.steps == epochs * (rows // batch)
     assert resolved.epoch_steps == rows // batch
     assert resolved.budget_epoch_steps == 0
-    assert resolve("samples", resolved.steps * batch, **plain) == resolved, "the same budget in another unit"
+    assert resolve_budget("samples", resolved.steps * batch, **plain) == resolved, "the same budget in another unit"
 
 
 @quick
@@ -62,33 +64,33 @@ def test_epochs_are_passes_of_whole_batches(batch: int, more: int, epochs: int) 
 def test_parts_of_an_epoch_are_not_lost_to_rounding(parts: int, epochs: int) -> None:
     """0.1 + 0.2 of an epoch are three tenths of its steps, though not as floats."""
     value = sum([1 / parts] * parts * epochs)
-    resolved = resolve("epochs", value, rows=3000, batch=10, phases=(Phase(),), step_flops={"train": 1})
+    resolved = resolve_budget("epochs", value, rows=3000, batch=10, phases=(Phase(),), step_flops={"train": 1})
     assert resolved.steps == 300 * epochs
 
 
 def test_a_treated_run_passes_over_its_own_rows_while_its_budget_counts_all() -> None:
     plain = {"batch": 10, "phases": (Phase(),), "step_flops": {"train": 1}}
-    treated = resolve("epochs", 4, rows=1000, seen=255, **plain)
+    treated = resolve_budget("epochs", 4, rows=1000, seen=255, **plain)
     assert (treated.steps, treated.epoch_steps, treated.budget_epoch_steps) == (400, 25, 100)
-    assert resolve("epochs", 4, rows=1000, seen=1000, **plain) == resolve("epochs", 4, rows=1000, **plain)
+    assert resolve_budget("epochs", 4, rows=1000, seen=1000, **plain) == resolve_budget("epochs", 4, rows=1000, **plain)
     with pytest.raises(UserError, match="batch is 10, but there are 9 training pairs"):
-        resolve("epochs", 4, rows=1000, seen=9, **plain)
+        resolve_budget("epochs", 4, rows=1000, seen=9, **plain)
 
 
 def test_less_than_a_step_is_no_run() -> None:
     plain = {"rows": 1000, "batch": 10, "phases": (Phase(),), "step_flops": {"train": 100}}
     for kind, value in (("samples", 9.9), ("epochs", 0.0099), ("flops", 99)):
         with pytest.raises(UserError, match=rf"budget\.{kind}: {value:g} leaves no step for phase 'train'; give more"):
-            resolve(kind, value, **plain)
+            resolve_budget(kind, value, **plain)
     for kind, value in (("samples", 10), ("epochs", 0.01), ("flops", 100)):
-        assert resolve(kind, value, **plain).steps == 1
+        assert resolve_budget(kind, value, **plain).steps == 1
 
 
 def test_steps_left_over_go_to_the_largest_remainders_in_order() -> None:
     shares = (Phase("a", 0.5), Phase("b", 0.3), Phase("c", 0.2))
     flops = dict.fromkeys("abc", 1)
     for steps, expected in ((10, (5, 3, 2)), (11, (6, 3, 2)), (12, (6, 4, 2)), (13, (6, 4, 3)), (14, (7, 4, 3))):
-        resolved = resolve("samples", steps, rows=10, batch=1, phases=shares, step_flops=flops)
+        resolved = resolve_budget("samples", steps, rows=10, batch=1, phases=shares, step_flops=flops)
         assert tuple(count for _, count in resolved.phases) == expected
 
 
@@ -101,9 +103,9 @@ def test_points_lie_inside_the_ranges_and_are_the_same_at_any_time(trials: int, 
     assert settings[0] == {}, "the first is the row's own"
     assert len(settings) == trials
     for changes in settings[1:]:
-        assert list(changes) == ["lr", "weight_decay", *registry.find(method).space]
+        assert list(changes) == ["lr", "weight_decay", *registry.find_method(method).space]
         assert all(-0.01 <= space[name].place(value) < 1.01 for name, value in changes.items())
-        hyperparameters.resolve(method, None, trial_settings.applied(entry, changes).config)  # refuses none
+        hyperparameters.resolve_config(method, None, trial_settings.applied(entry, changes).config)  # refuses none
     assert trial_settings.settings_of(asked.model_copy(update={"trials": trials + 5}), entry)[:trials] == settings
     other = trial_settings.settings_of(asked, MethodEntry(method="dcl"))
     assert [one["lr"] for one in other[1:]] == [one["lr"] for one in settings[1:]], "the same for every row of a suite"
@@ -153,7 +155,7 @@ def test_budgets_halve_the_settings_and_the_last_has_all_seeds() -> None:
 def test_the_own_settings_and_the_best_others_go_on(
     scores: list[float | None], count: int, expected: list[int]
 ) -> None:
-    assert tune.survivors(dict(enumerate(scores)), count) == expected
+    assert tune.surviving_settings(dict(enumerate(scores)), count) == expected
 
 
 def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge_if_leaving_it_costs(tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge_if_leaving_it_c
     (entry,) = suite.methods
 
     def edge(*finals: tuple[dict[str, Any], float | None]) -> tuple[str, ...]:
-        return tuple(trial_settings.edges(suite, entry, finals))
+        return tuple(trial_settings.settings_at_edge(suite, entry, finals))
 
     assert edge(({}, 0.5)) == ("weight_decay",), "of a range on a logarithmic scale, 0.1 of 0.09 to 1"
     best: dict[str, Any] = {"weight_decay": 0.3, "lr": 1.5e-4}
@@ -179,10 +181,12 @@ def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge_if_leaving_it_c
     assert edge((best, 0.49), ({**best, "lr": 9e-3}, 0.5)) == (), "either end is as good"
     assert edge((best, None), (inside, 0.1)) == ()
     assert edge((best, None)) == ()
-    assert trial_settings.edges(suite, entry, [(best, 0.5)]) == {"lr": {"weight_decay": 0.3}}, "back at the row's own"
-    middle = trial_settings.edges(suite, entry, [({}, 0.5)])
+    assert trial_settings.settings_at_edge(suite, entry, [(best, 0.5)]) == {"lr": {"weight_decay": 0.3}}, (
+        "back at the row's own"
+    )
+    middle = trial_settings.settings_at_edge(suite, entry, [({}, 0.5)])
     assert middle == {"weight_decay": {"weight_decay": 0.3}}, "the row's own lies at the same end"
-    assert [trial_settings.as_good(score, 0.5) for score in (0.485, 0.4849, None)] == [True, False, False]
+    assert [trial_settings.is_as_good(score, 0.5) for score in (0.485, 0.4849, None)] == [True, False, False]
 
 
 def test_what_was_chosen_is_put_into_the_row_and_nothing_else() -> None:

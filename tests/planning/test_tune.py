@@ -52,7 +52,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, s
 
 
 def known(suite: Suite, store: Store) -> dict[str, tune.Choice]:
-    return tune.follow(suite, Planner(store)).choices
+    return tune.follow_trials(suite, Planner(store)).choices
 
 
 def plan(folder: Path) -> dict[str, object]:
@@ -111,10 +111,10 @@ def test_a_setting_at_an_edge_asks_for_a_trial_elsewhere(done: Path, monkeypatch
     store, suite = Store(done / "out"), load_suite(done / "tuned.yaml")
     before = known(suite, store)
     monkeypatch.setattr(trial_settings, "EDGE", 0.3)  # of four points, two lie there
-    followed = tune.follow(suite, Planner(store))
+    followed = tune.follow_trials(suite, Planner(store))
     tried = 0
     for entry in suite.methods[:3]:
-        elsewhere = trial_settings.edges(suite, entry, before[entry.label].finals)
+        elsewhere = trial_settings.settings_at_edge(suite, entry, before[entry.label].finals)
         assert (entry.label in followed.choices) == (not elsewhere)
         asked = [one for one in followed.todo.values() if one.run.label.startswith(f"{entry.label}, trial ")]
         assert len(asked) == 3 * len(elsewhere), "on all seeds of the last budget"
@@ -149,9 +149,9 @@ def test_the_end_beyond_which_a_method_does_not_exist_is_no_edge() -> None:
     suite = load_suite("features_regimes").narrowed(["sogclr"])
     (entry,) = [entry for entry in suite.methods if entry.label == "sogclr"]
     finals = [({}, 0.1), ({"lr": 2e-3, "temperature": 0.05, "gamma": 0.99}, 0.5)]
-    assert trial_settings.edges(suite, entry, finals) == {}
+    assert trial_settings.settings_at_edge(suite, entry, finals) == {}
     low = [({}, 0.1), ({"lr": 2e-3, "temperature": 0.05, "gamma": 0.11}, 0.5)]
-    assert list(trial_settings.edges(suite, entry, low)) == ["gamma"]
+    assert list(trial_settings.settings_at_edge(suite, entry, low)) == ["gamma"]
 
 
 def test_a_rung_that_was_interrupted_goes_on_where_it_was(done: Path, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_rung_that_was_interrupted_goes_on_where_it_was(done: Path, tmp_path: 
     whole = known(suite, store)["clip"]
     shutil.rmtree(store.run(whole.trials[-1].run).folder)
     assert "clip" not in known(suite, store)
-    todo = [*tune.follow(suite.narrowed(["clip"]), Planner(store)).todo.values()]
+    todo = [*tune.follow_trials(suite.narrowed(["clip"]), Planner(store)).todo.values()]
     assert {one.id for one in todo} == {trial.run for trial in whole.trials if trial.rung == 1}
     assert [one.id for one in todo if not is_complete(one, store)] == [whole.trials[-1].run]
     shutil.copytree(Store(done / "out").run(whole.trials[-1].run).folder, store.run(whole.trials[-1].run).folder)
@@ -186,7 +186,7 @@ def test_trials_are_named_until_the_plan_does(tmp_path: Path) -> None:
     """A search that is interrupted leaves the list for `bench store gc`."""
     (tmp_path / "tuned.yaml").write_text(SUITE.replace("  - ncu\n", ""))
     suite, store = load_suite(tmp_path / "tuned.yaml"), Store(tmp_path / "out")
-    choices, summary = tune.search(
+    choices, summary = tune.search_settings(
         suite.narrowed(["clip"]), Planner(store), lambda todo: RunOutcomes(interrupted=[one.id for one in todo])
     )
     assert choices == {}
@@ -235,10 +235,10 @@ def test_a_trial_that_failed_is_made_again_and_one_that_diverged_is_not(done: Pa
     run = store.run(trials[-1].run)  # of the last budget: none other would go on in its place
     failed(run, {"type": "Process", "message": "its process ended with exit code -9"})
     assert "sogclr" not in known(suite, store)
-    assert run.id in tune.follow(suite, Planner(store)).todo
+    assert run.id in tune.follow_trials(suite, Planner(store)).todo
     failed(run, {"type": "NotFinite", "message": "contrastive is nan at step 1"})
     assert "sogclr" in known(suite, store)
-    assert not tune.follow(suite, Planner(store)).todo
+    assert not tune.follow_trials(suite, Planner(store)).todo
     late = known(suite, store)["ncu"].trials[-1]
     for identity, kind in ((late.reference_run, "NotFinite"), (late.run, "Reference")):
         assert identity is not None

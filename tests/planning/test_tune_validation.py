@@ -86,7 +86,7 @@ def test_a_trials_score_is_the_mean_over_all_validation_sets(
     result = bench(tmp_path, "run", str(path))
     assert result.exit_code == 0, result.output
     suite = load_suite(path)
-    trials = [one for one in tune.follow(suite, Planner(store)).choices["clip"].trials if one.rung == 0]
+    trials = [one for one in tune.follow_trials(suite, Planner(store)).choices["clip"].trials if one.rung == 0]
     for trial in trials:
         records = {one.dataset: one for one in store.run(trial.run).records() if one.metric == "mean_recall"}
         values = [records[f"{name}/validation"].value for name in ("first", "second")]
@@ -96,7 +96,7 @@ def test_a_trials_score_is_the_mean_over_all_validation_sets(
     # one that lacks a set has no score, even if it claims to be evaluated
     (folder,) = store.run(trial.run).path("evaluations").glob("*second-validation")
     (folder / "records.json").write_text("[]")
-    (again,) = [one for one in tune.follow(suite, Planner(store)).choices["clip"].trials if one.run == trial.run]
+    (again,) = [one for one in tune.follow_trials(suite, Planner(store)).choices["clip"].trials if one.run == trial.run]
     assert again.score is None
 
 
@@ -123,7 +123,7 @@ methods: [clip, {method: clip, label: early, select: clean_validation}]
     )
     result = bench(tmp_path, "run", str(path))
     assert result.exit_code == 0, result.output
-    choices = tune.follow(load_suite(path), Planner(store)).choices
+    choices = tune.follow_trials(load_suite(path), Planner(store)).choices
     assert [one.run for one in choices["clip"].trials] == [one.run for one in choices["early"].trials]
     for last, early in zip(choices["clip"].trials, choices["early"].trials, strict=True):
         found = {(one.task, one.at): one.value for one in store.run(last.run).records() if one.metric == "mean_recall"}

@@ -31,7 +31,7 @@ from reports.reference.claims_page import claims_text
 from reports.results import Results, load
 
 SUITE = "emoji_noisy"
-PUBLISHED = resources.published()
+PUBLISHED = resources.published_folder()
 #: The papers whose suites the bench has; those against noisy correspondence have one to three orderings of its rows.
 FIVE = ("bayes_weighted_cl", "label_augmentation", "nuclr", "ncu", "prolip")
 

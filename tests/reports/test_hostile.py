@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from bench.console.text import columns, storable, visible
+from bench.console.text import align_columns, storable, visible
 from bench.store import Record, RunStore, Store
 from reports.build import _files
 from reports.compare import compare
@@ -214,7 +214,7 @@ def test_what_is_printed_of_a_hostile_store_keeps_its_lines(clean: Results, monk
     monkeypatch.setattr("reports.compare.load", lambda *_: clean)
     same = compare(SUITE, store, "sogclr", "clip").text().split("\n")
     assert [line.replace(visible(TERMINAL), "").split() for line in own] == [line.split() for line in same]
-    assert all(line.isprintable() for line in columns(status(SUITE, store)))
+    assert all(line.isprintable() for line in align_columns(status(SUITE, store)))
     for table in tables(results):
         assert all(line.isprintable() for line in table_text(table).split("\n"))
         assert len(table_text(table).split("\n")) < 400

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from bench.errors import UserError
-from bench.planning.plan_file import outline
-from bench.resources import published
+from bench.planning.plan_file import plan_outline
+from bench.resources import published_folder
 from bench.store import Record, Store, writing
 from bench.suite.suite import load_suite
 from reports.build import build
@@ -42,31 +42,33 @@ def cell_of(table: Table, row: str, column: str, group: str = "") -> Cell:
 
 
 def test_every_published_number_stands_in_one_table() -> None:
-    shown = [cell for table in papers(published()) for row in alone(table).rows for cell in row.cells if cell.source]
-    assert len(shown) == sum(len(read(published(), paper)) for paper in (*PAPERS, *NOISY)) == 1277 + 3515
-    values = sorted(number.value for paper in (*PAPERS, *NOISY) for number in read(published(), paper))
+    shown = [
+        cell for table in papers(published_folder()) for row in alone(table).rows for cell in row.cells if cell.source
+    ]
+    assert len(shown) == sum(len(read(published_folder(), paper)) for paper in (*PAPERS, *NOISY)) == 1277 + 3515
+    values = sorted(number.value for paper in (*PAPERS, *NOISY) for number in read(published_folder(), paper))
     assert sorted(cell.value for cell in shown if cell.value is not None) == values
 
 
 def test_a_table_has_numbers_of_one_paper_only() -> None:
-    for table in papers(published()):
+    for table in papers(published_folder()):
         assert {cell.source for row in alone(table).rows for cell in row.cells if cell.source} == {table.source}
 
 
 def test_rows_columns_and_headings_stand_as_printed() -> None:
-    table = alone(printed(published(), "label_augmentation", "1"))
+    table = alone(printed(published_folder(), "label_augmentation", "1"))
     assert table.heads() == [("ResNet-50", 2), ("ViT-B/16", 2), ("ViT-B/32", 2)]
     assert [column.label for column in table.columns] == ["Top1", "Top5"] * 3
     assert [row.label for row in table.rows][:3] == ["CLIP", "Re-selection γ = 0.1", "Re-selection γ = 0.3"]
     assert "likely a copy error" in table.footnotes[0]
     assert table.footnotes[0].startswith("Secondary γ = 0.3; ViT-B/32 Top1, ViT-B/32 Top5: ")
-    ncu = alone(printed(published(), "ncu", "1"))
+    ncu = alone(printed(published_folder(), "ncu", "1"))
     assert [name for name, _ in ncu.groups()][-1] == "ViT-B/32, YFCC15M-R"
     assert [column.label for column in ncu.columns][-2:] == ["Average", "ImageNet1K"]
 
 
 def test_tables_of_noisy_correspondence_stand_by_data_set_and_noise() -> None:
-    table = alone(printed(published(), "npc", "README"))
+    table = alone(printed(published_folder(), "npc", "README"))
     assert [name for name, _ in table.groups()][:3] == [
         "MS-COCO 1K, no noise",
         "MS-COCO 5K, no noise",
@@ -76,20 +78,20 @@ def test_tables_of_noisy_correspondence_stand_by_data_set_and_noise() -> None:
         "the README repeats a column"
     )
     assert cell_of(table, "NPC (ViT-B/32)", "T→I R@10 paper", "MS-COCO 5K, 20 % noise").value == 82.9
-    assert [name for name, _ in alone(printed(published(), "ucpm", "II")).groups()] == ["CC152K, natural noise"]
+    assert [name for name, _ in alone(printed(published_folder(), "ucpm", "II")).groups()] == ["CC152K, natural noise"]
 
 
 def test_a_suite_that_differs_says_so_above_the_printed_table() -> None:
     suite = load_suite("flickr30k_features", check_methods=False)
-    plan = {**outline(suite), "methods": [], "primary": None}
-    first, second = paper_tables(Results(plan, ()), published())
+    plan = {**plan_outline(suite), "methods": [], "primary": None}
+    first, second = paper_tables(Results(plan, ()), published_folder())
     assert first.title == "rcl, Table 1: Flickr30K, MS-COCO 1K and CC152K (ours in another setting)"
     assert "Ours: one vector an image, the mean of its regions" in second.description
 
 
 def test_print_errors_are_said() -> None:
     def notes(paper: str, number: str) -> str:
-        return " ".join(alone(printed(published(), paper, number)).footnotes)
+        return " ".join(alone(printed(published_folder(), paper, number)).footnotes)
 
     assert "StanfordCars, Flowers102: StanfordCars and Flowers102 column values are swapped" in notes(PAPERS[0], "3")
     assert "CyCLIP: copied from Jiang et al. 2023" in notes(PAPERS[0], "1")
@@ -99,9 +101,9 @@ def test_print_errors_are_said() -> None:
 
 
 def test_text_keeps_zeros() -> None:
-    text = table_text(alone(printed(published(), "bayes_weighted_cl", "1")), 80)
+    text = table_text(alone(printed(published_folder(), "bayes_weighted_cl", "1")), 80)
     assert "CyCLIP  17.77  36.20" in text
-    assert "29.55 ± 0.26" in table_text(alone(printed(published(), "nuclr", "1")), 100)
+    assert "29.55 ± 0.26" in table_text(alone(printed(published_folder(), "nuclr", "1")), 100)
 
 
 @pytest.mark.parametrize(("words", "found"), [
@@ -125,9 +127,9 @@ def test_what_there_is_not_is_answered_with_the_nearest() -> None:
     with pytest.raises(UserError, match="ncu has no table '9'; valid: 1, 2, 3, 4, 5"):
         find("ncu Table 9")
     with pytest.raises(UserError, match=r"tables.paper: no paper 'proclip'; did you mean 'prolip'"):
-        printed(published(), "proclip", "1")
+        printed(published_folder(), "proclip", "1")
     with pytest.raises(UserError, match=r"tables.numbers: prolip has no table 'C.11'"):
-        printed(published(), "prolip", "C.11")
+        printed(published_folder(), "prolip", "C.11")
 
 
 def test_the_verb_prints_and_lists(start_bench: Callable[..., Any]) -> None:
@@ -159,7 +161,7 @@ ROW = (
 
 def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:
     """The plan of a suite as it stands, with these rows under all of its noises."""
-    plan = outline(load_suite(name, check_methods=False))
+    plan = plan_outline(load_suite(name, check_methods=False))
     blocks = [noise["label"] for noise in plan["noises"]]
     return {
         **plan,
@@ -196,7 +198,7 @@ def ncu(tmp_path: Path) -> Results:
 
 
 def test_ours_stands_beside_theirs_with_the_difference(ncu: Results) -> None:
-    tables = {table.name: table for table in paper_tables(ncu, published())}
+    tables = {table.name: table for table in paper_tables(ncu, published_folder())}
     assert list(tables) == [f"paper_ncu_{number}" for number in (1, 2, 3, 4, 5)]
     zero_shot, group = tables["paper_ncu_1"], "ViT-B/16, CC3M"
     theirs, ours = (cell_of(zero_shot, "NCU", f"Caltech101 {who}", group) for who in ("paper", "ours"))
@@ -215,7 +217,7 @@ def test_what_is_printed_as_a_share_is_compared_as_a_share(tmp_path: Path) -> No
     records = [("imagenet1k", "zero_shot/class", metric, 0.05) for metric in ("top1", "main")]
     measured(store, plan["cells"][1]["run"], records)
     store.write_plan("prolip_filtering", plan)
-    (table,) = paper_tables(load("prolip_filtering", store), published())
+    (table,) = paper_tables(load("prolip_filtering", store), published_folder())
     (label,) = (row.label for row in table.rows if row.label.startswith("ProLIP distance"))
     ours = cell_of(table, label, "ImageNet ours")
     assert (ours.value, ours.difference) == (pytest.approx(0.05), pytest.approx(0.05 - 0.042))
@@ -223,7 +225,7 @@ def test_what_is_printed_as_a_share_is_compared_as_a_share(tmp_path: Path) -> No
 
 
 def test_what_is_missing_differs_from_what_is_not_ours(ncu: Results) -> None:
-    tables = {table.name: table for table in paper_tables(ncu, published())}
+    tables = {table.name: table for table in paper_tables(ncu, published_folder())}
     states = [
         cell_of(tables["paper_ncu_1"], method, "DTD ours", group)
         for method, group in (("NCU", "ViT-B/32, CC3M"), ("NCU", "ViT-B/16, CC12M"), ("CLIP", "ViT-B/16, CC3M"))
@@ -236,7 +238,7 @@ def test_a_column_printed_under_the_wrong_heading_is_compared_with_what_it_means
     store, plan = Store(tmp_path), planned("bayes_cc3m", ["clip"])
     measured(store, plan["cells"][0]["run"], [("cars", "adamw_probe/class", "accuracy", 0.20)])
     store.write_plan("bayes_cc3m", plan)
-    table = paper_tables(load("bayes_cc3m", store), published())[2]
+    table = paper_tables(load("bayes_cc3m", store), published_folder())[2]
     ours = cell_of(table, "CLIP", "Flowers102 ours")
     assert (ours.value, ours.difference) == (pytest.approx(20.0), pytest.approx(2.3))  # 17.7 is printed there
     assert cell_of(table, "CLIP", "StanfordCars ours").state == "missing"
@@ -247,13 +249,13 @@ def test_a_number_of_another_protocol_does_not_stand_beside_the_printed_one(tmp_
     measured(store, plan["cells"][0]["run"], [("cars", "adamw_probe/class", "accuracy", 0.20)])
     data = {"cars": {"description": "", "n": 100, "chance": {"adamw_probe/class/accuracy": 0.1}}}
     store.write_plan("bayes_cc3m", {**plan, "protocol": "bayes-1", "datasets": data})
-    table = paper_tables(load("bayes_cc3m", store), published())[2]
+    table = paper_tables(load("bayes_cc3m", store), published_folder())[2]
     assert cell_of(table, "CLIP", "Flowers102 ours").state == "missing"
     assert any("bayes 1, but stored under common 1" in note and "cars" in note for note in table.footnotes)
 
 
 def test_csv_has_both_numbers_the_source_and_the_difference(ncu: Results) -> None:
-    lines = list(csv.DictReader(io.StringIO(table_csv(paper_tables(ncu, published())[4]))))
+    lines = list(csv.DictReader(io.StringIO(table_csv(paper_tables(ncu, published_folder())[4]))))
     line = lines[0]
     assert (line["row"], line["ViT-B/16 paper"], line["ViT-B/16 paper source"]) == ("NCU", "20.0", "ncu, Table 5")
     assert float(line["ViT-B/16 ours difference"]) == pytest.approx(1.0)
@@ -264,7 +266,7 @@ def test_csv_has_both_numbers_the_source_and_the_difference(ncu: Results) -> Non
 def test_a_suite_without_a_plan_reports_its_papers_tables(tmp_path: Path, name: str) -> None:
     suite = load_suite(name, check_methods=False)
     assert suite.tables is not None
-    built = build(name, Store(tmp_path), outline(suite))
+    built = build(name, Store(tmp_path), plan_outline(suite))
     page = (tmp_path / name / "report.html").read_text()
     assert page.count("<table") == len(suite.tables.numbers) + 1  # and the dialogue's
     assert 'class="missing"' in page
@@ -274,7 +276,7 @@ def test_a_suite_without_a_plan_reports_its_papers_tables(tmp_path: Path, name: 
 
 def test_a_suite_with_neither_plan_nor_tables_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no plan"):
-        build("smoke", Store(tmp_path), outline(load_suite("smoke", check_methods=False)))
+        build("smoke", Store(tmp_path), plan_outline(load_suite("smoke", check_methods=False)))
 
 
 def test_a_row_that_begins_with_a_bracket_is_no_length() -> None:
@@ -284,8 +286,8 @@ def test_a_row_that_begins_with_a_bracket_is_no_length() -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX here")
 def test_every_papers_latex_compiles_and_fits(tmp_path: Path) -> None:
     names = ["bayes_cc3m", "label_augmentation_cc3m", "nuclr_cc3m", "ncu_cc3m", "prolip_ablation", "prolip_datacomp"]
-    plans = [outline(load_suite(name, check_methods=False)) for name in names]
-    texts = [table_latex(table) for plan in plans for table in paper_tables(Results(plan, ()), published())]
+    plans = [plan_outline(load_suite(name, check_methods=False)) for name in names]
+    texts = [table_latex(table) for plan in plans for table in paper_tables(Results(plan, ()), published_folder())]
     (tmp_path / "all.tex").write_text(document(texts), encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)

@@ -13,7 +13,7 @@ import yaml
 
 import bench
 from bench.cli import app
-from bench.resources import published
+from bench.resources import published_folder
 from bench.store import Record, RunStore
 from bench.suite.suite import load_suite
 from reports.figures.figure_registry import FIGURES
@@ -28,7 +28,7 @@ Line = dict[str, str]
 
 @cache
 def printed() -> dict[str, dict[str, str]]:
-    return dict(yaml.safe_load((published() / "printed.yaml").read_text()))
+    return dict(yaml.safe_load((published_folder() / "printed.yaml").read_text()))
 
 
 @cache

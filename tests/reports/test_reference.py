@@ -20,8 +20,8 @@ from bench.cli import app
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.store import Store, files
-from bench.store.merge import merge
-from bench.store.pack import ARCHIVE, pack
+from bench.store.merge import merge_store
+from bench.store.pack import ARCHIVE, pack_runs
 from reports.build import build
 from reports.reference.claims import read_claims
 from reports.reference.render import (
@@ -66,7 +66,7 @@ def source(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) ->
 def root(source: Store, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of comparisons, rendered; not to be changed."""
     folder = tmp_path_factory.mktemp("reference")
-    pack(SUITE, source, folder / SUITE / ARCHIVE)
+    pack_runs(SUITE, source, folder / SUITE / ARCHIVE)
     (folder / SUITE / "README.md").write_text("notes")
     (folder / "no comparison").mkdir()
     result = CliRunner().invoke(app, ["board", "reference", str(folder)], catch_exceptions=False)
@@ -81,7 +81,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.promise("an archive of runs gives the tables of its store, byte for byte")
 def test_a_store_imported_from_the_archive_reports_the_same_bytes(source: Store, root: Path, tmp_path: Path) -> None:
     """Tables, figures, page and records: all that a report writes."""
-    outcome = merge(root / SUITE / ARCHIVE, Store(tmp_path / "here"))
+    outcome = merge_store(root / SUITE / ARCHIVE, Store(tmp_path / "here"))
     assert (len(outcome.new), outcome.problems) == (16, [])
     build(SUITE, Store(tmp_path / "here"))
     expected = contents(source.suite(SUITE))
@@ -151,7 +151,7 @@ def test_a_folder_without_comparisons_and_an_archive_of_two_suites_are_refused(r
 
 def test_what_is_committed_is_what_its_archives_give() -> None:
     """Every table has its sum in `tables.sha256`; pages over several comparisons are committed whole."""
-    claims, made = read_claims(resources.published()), list[Comparison]()
+    claims, made = read_claims(resources.published_folder()), list[Comparison]()
     results: dict[tuple[str, str], bytes] = {}
     for folder in comparisons(COMMITTED):
         with opened(folder) as (suite, store):

@@ -161,13 +161,15 @@ def test_noisy_validation_is_retrieval_of_the_captions_that_the_runs_noise_gives
     from bench.evaluation.features import extract_images, extract_texts
     from bench.suite.run import run_of_settings
     from bench.training.inputs import InputsReader
-    from bench.training.job import available_device, rebuilt
+    from bench.training.job import available_device, rebuilt_model
 
     cell = next(one for one in (store.plan("tiny") or {})["cells"] if one["seed"] == 1)
     own = store.run(cell["run"])
     made = run_of_settings(own.settings(), own.path("settings.json"))
-    towers, method = rebuilt(made, InputsReader().for_model(made), own.path(weights_name(1.0)), available_device())
-    pairs = data.load("emoji/selection", 32)
+    towers, method = rebuilt_model(
+        made, InputsReader().for_model(made), own.path(weights_name(1.0)), available_device()
+    )
+    pairs = data.load_dataset("emoji/selection", 32)
     donors = shuffled_captions(pairs, 0.4, 1).donors_of(np.arange(len(pairs)))
     assert (donors != np.arange(len(pairs))).sum() == round(0.4 * len(pairs))
     texts = data.evaluation_captions(pairs)

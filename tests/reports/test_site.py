@@ -14,7 +14,7 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import files
-from bench.store.pack import ARCHIVE, pack
+from bench.store.pack import ARCHIVE, pack_runs
 from reports.results import load
 from reports.site.board import VERSION, site
 from reports.statistics.contrasts import headline_contrasts
@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> I
         store.write_plan(SUITE, plan)
         first = [one for one in stores.METHODS if one[0] == "clip"]
         other = stores.write_store(folder / "other", methods=first, seeds=(0,), curve=(), checkable=True)
-        pack(SUITE, other, folder / "reference" / "small" / ARCHIVE)
+        pack_runs(SUITE, other, folder / "reference" / "small" / ARCHIVE)
         site([folder / "store", folder / "reference"], folder / "out")
         yield SimpleNamespace(store=store, out=folder / "out", folder=folder)
 

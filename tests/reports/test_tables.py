@@ -17,7 +17,7 @@ import pytest
 from bench import resources
 from bench.console.text import csv_text
 from bench.errors import UserError
-from bench.planning.plan_file import outline
+from bench.planning.plan_file import plan_outline
 from bench.store import Store, writing
 from bench.store.files import write_json
 from bench.suite.suite import load_suite
@@ -463,9 +463,9 @@ def written(frame: pd.DataFrame) -> str:
 
 def test_a_csv_is_the_frame(three: Store, one: Store, troubled: Store, bounded: Store) -> None:
     every = [load(SUITE, store) for store in (three, one, troubled, bounded)]
-    papers = outline(load_suite("prolip_datacomp", check_methods=False))
+    papers = plan_outline(load_suite("prolip_datacomp", check_methods=False))
     made = [table for results in every for table in tables(results)]
-    made += paper_tables(Results(papers, ()), resources.published())
+    made += paper_tables(Results(papers, ()), resources.published_folder())
     assert len(made) > 40
     for table in made:
         assert table_csv(table) == written(table_frame(table)), table.name

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.console.progress import Progress
-from bench.launch.claimed import work
+from bench.launch.claimed import work_on_run
 from bench.planning import planner
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -58,7 +58,7 @@ def planned(store: Path, *changes: str) -> list[Planned]:
 def interrupted(one: Planned, store: Path, after: int) -> None:
     """Train some steps of a run and stop with a checkpoint."""
     asked = iter(range(10**6))
-    state, message = work(one, Store(store), Progress(), lambda: next(asked) + 1 >= after)
+    state, message = work_on_run(one, Store(store), Progress(), lambda: next(asked) + 1 >= after)
     assert state == "interrupted", message
 
 

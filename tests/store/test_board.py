@@ -22,9 +22,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bench.board.bundle import check_folder, checked
-from bench.board.outcomes import recomputed
-from bench.board.retrain import rerun_of, retrain, submit
+from bench.board.bundle import check_bundle, check_folder
+from bench.board.outcomes import recompute_scores
+from bench.board.retrain import rerun_bundle, retrain_run, write_submission
 from bench.catalogue.families.random_guess import with_means
 from bench.cli import app
 from bench.errors import UserError
@@ -47,7 +47,7 @@ def _without_disk() -> Iterator[None]:
 def bundle(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle of a real tiny suite, alone in its folder; not to be changed."""
     path = tmp_path_factory.mktemp("board") / "tiny.tar.xz"
-    assert submit("tiny", Store(finished), path)[1].problems == []
+    assert write_submission("tiny", Store(finished), path)[1].problems == []
     return path
 
 
@@ -347,7 +347,7 @@ def test_what_is_changed_in_a_bundle_is_refused_or_shows_nothing_else(bundle: Pa
     """One value of one file becomes another, and all hashes with it. BENCH_HOSTILE_EXAMPLES tries as many."""
 
     def rows(path: Path) -> str:
-        site([path], tmp_path / "site", checked)
+        site([path], tmp_path / "site", check_bundle)
         return (tmp_path / "site" / "board.csv").read_text()
 
     shown, counts = rows(bundle), Counter[str]()
@@ -384,7 +384,7 @@ def change_one(draw: random.Random, tree: Any) -> None:
 def test_what_one_bundle_holds_does_not_end_the_check_of_others(bundle: Path, tmp_path: Path) -> None:
     shutil.copy(bundle, tmp_path / "b.tar.xz")
     content = members(bundle)
-    with mock.patch("bench.board.follows.described", side_effect=AttributeError("of what strangers write")):
+    with mock.patch("bench.board.follows.run_with_method", side_effect=AttributeError("of what strangers write")):
         (alone,) = check_folder([tmp_path / "b.tar.xz"])
     assert all("cannot be checked: AttributeError: of what strangers write" in line for line in alone.problems)
     of_settings("resolved", extra=1)(content)
@@ -394,7 +394,7 @@ def test_what_one_bundle_holds_does_not_end_the_check_of_others(bundle: Path, tm
 
 
 def test_only_a_bundle_that_passes_is_shown_and_what_was_recomputed_is_said(bundle: Path, tmp_path: Path) -> None:
-    site([bundle], tmp_path / "a", checked)
+    site([bundle], tmp_path / "a", check_bundle)
     rows = list(csv.DictReader((tmp_path / "a" / "board.csv").read_text().splitlines()))
     assert {(row["basis"], row["of"]) for row in rows} == {("recomputed", "")}
     assert {row["fidelity"] for row in rows} == {"official-checked"}
@@ -403,14 +403,14 @@ def test_only_a_bundle_that_passes_is_shown_and_what_was_recomputed_is_said(bund
     content = members(bundle)
     interrupted(content)
     with pytest.raises(UserError, match="but it has records"):
-        site([written(tmp_path / "forged.tar.xz", content)], tmp_path / "c", checked)
+        site([written(tmp_path / "forged.tar.xz", content)], tmp_path / "c", check_bundle)
     assert not (tmp_path / "c").exists()
 
 
 def test_a_failed_run_is_packed_without_records(store: Path, tmp_path: Path) -> None:
     run = next(run for run in Store(store).runs() if run.settings()["method"] == "ncu")
     run.path("status.json").write_text('{"state": "failed", "error": {"message": "the disk is full"}}')
-    _, check = submit("tiny", Store(store), tmp_path / "x.tar.xz")
+    _, check = write_submission("tiny", Store(store), tmp_path / "x.tar.xz")
     assert (check.problems, check.runs, check.done) == ([], 2, 1)
 
 
@@ -418,18 +418,18 @@ def test_submit_refuses_what_is_there_and_writes_nothing_that_does_not_pass(
     finished: Path, store: Path, bundle: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match="already exists; --out FILE"):
-        submit("tiny", Store(finished), bundle)
+        write_submission("tiny", Store(finished), bundle)
     run = next(run for run in Store(store).runs() if run.settings()["method"] == "ncu")
     ledger = json.loads(run.path("ledger.json").read_text())
     run.path("ledger.json").write_text(json.dumps({**ledger, "flops": 1}))
-    _, check = submit("tiny", Store(store), tmp_path / "x.tar.xz")
+    _, check = write_submission("tiny", Store(store), tmp_path / "x.tar.xz")
     assert any("ledger: flops" in problem for problem in check.problems)
     assert not (tmp_path / "x.tar.xz").exists()
 
 
 def test_a_bundle_is_rerun_and_the_outcome_noted(bundle: Path, tmp_path: Path) -> None:
     path = Path(shutil.copy(bundle, tmp_path / "tiny.tar.xz"))
-    verified = rerun_of(path, "cheapest")
+    verified = rerun_bundle(path, "cheapest")
     assert verified.consistent
     note = json.loads((tmp_path / "tiny.rerun.json").read_text())
     assert (note["run"], note["consistent"]) == (verified.run, True)
@@ -438,7 +438,7 @@ def test_a_bundle_is_rerun_and_the_outcome_noted(bundle: Path, tmp_path: Path) -
 
 def test_a_stored_run_is_verified_with_the_run_it_starts_from(finished: Path) -> None:
     run = next(run for run in Store(finished).runs() if run.settings()["method"] == "ncu")
-    verified = retrain(Store(finished), run.id[:16])
+    verified = retrain_run(Store(finished), run.id[:16])
     assert verified.consistent
     assert "the weights have the same bytes, and all" in verified.text
 
@@ -452,7 +452,7 @@ def test_a_finished_run_gets_back_weights_that_it_lost(store: Path, tiny: Simple
     reference.path("weights-100.safetensors").unlink()
     fix = rf"train it again for them: bench store retrain {run.id[:16]} --weights --results"
     with pytest.raises(UserError, match=fix):
-        stored_run.load(Store(store), run.id)
+        stored_run.load_run(Store(store), run.id)
     result = tiny.bench(store, "store", "retrain", run.id[:16], "--weights")
     assert result.exit_code == 0
     assert "consistent: " in result.stdout
@@ -481,7 +481,7 @@ def test_other_weights_and_losses_are_said(store: Path, tiny: SimpleNamespace, f
     environment = run.environment()
     environment["hardware"]["device"] = "another CPU"
     run.path("environment.json").write_text(json.dumps(environment))
-    verified = retrain(Store(store), run.id)
+    verified = retrain_run(Store(store), run.id)
     assert verified.consistent == consistent
     assert "losses differ by at most 0." in verified.text
 
@@ -498,7 +498,7 @@ def test_every_bundle_on_the_board_is_consistent_and_so_is_what_was_rerun() -> N
 
 
 def values(outcomes: dict[str, np.ndarray]) -> dict[tuple[str, str], float]:
-    return {key: value for key, (value, _) in recomputed(outcomes).items()}
+    return {key: value for key, (value, _) in recompute_scores(outcomes).items()}
 
 
 def test_scores_of_every_kind_follow_from_outcomes() -> None:
@@ -519,9 +519,9 @@ def test_scores_of_every_kind_follow_from_outcomes() -> None:
     assert found == {("auroc", ""): 1.0, ("average_precision", ""): 1.0}
     puzzles = {"candidates": np.array([5, 12]), "cosine_jaccard": np.array([0.5, 1.0])}
     assert values(puzzles)["jaccard", "cosine"] == 0.75
-    assert recomputed({"correct": np.array([True, False])}) == {("accuracy", ""): (0.5, 2)}
+    assert recompute_scores({"correct": np.array([True, False])}) == {("accuracy", ""): (0.5, 2)}
     noisy = {"row": np.arange(3), "noisy": np.array([True, False, False]), "cosine_corrected": np.array([1.0])}
-    shares = recomputed({**classes, **noisy})
+    shares = recompute_scores({**classes, **noisy})
     assert shares == {
         ("memorised", "cosine"): (1.0, 1),
         ("learned", "cosine"): (0.0, 2),
@@ -556,4 +556,4 @@ def test_scores_of_every_kind_follow_from_outcomes() -> None:
 )
 def test_arrays_that_are_no_outcomes_are_refused(outcomes: dict[str, np.ndarray]) -> None:
     with pytest.raises((ValueError, KeyError, FloatingPointError)):
-        recomputed(outcomes)
+        recompute_scores(outcomes)

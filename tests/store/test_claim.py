@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bench.store import Busy, Store, writing
-from bench.store.claim import holder
-from bench.store.files import clock, publish_folder, write_bytes
+from bench.store.claim import live_holder
+from bench.store.files import file_system_time, publish_folder, write_bytes
 
 RACER = """
 import os, sys
@@ -126,7 +126,7 @@ def test_a_silent_holder_is_followed_and_learns_of_it(tmp_path: Path) -> None:
     with run.claim(heartbeat=100) as hung:
         past = time.time() - 700
         os.utime(hung.path, (past, past))
-        assert holder(run.folder) is None
+        assert live_holder(run.folder) is None
         with run.claim() as next_one:
             assert hung.fence.lost
             assert not next_one.fence.lost
@@ -158,7 +158,7 @@ def test_a_later_process_with_the_same_number_is_not_the_holder(tmp_path: Path) 
     with run.claim(heartbeat=100) as claim:
         held = json.loads(claim.path.read_text())
         claim.path.write_text(json.dumps({**held, "started": "1"}))
-        assert holder(run.folder) is None
+        assert live_holder(run.folder) is None
 
 
 def test_a_kill_between_two_writes_leaves_whole_files(
@@ -219,7 +219,7 @@ def test_a_machine_whose_clock_is_wrong_by_a_year_sees_who_is_alive(
         with pytest.raises(Busy, match="elsewhere"), run.claim():
             pass
         os.utime(out.own_claim.path, (right + 700, right + 700))  # no heartbeat of this clock
-        assert holder(run.folder) is None
+        assert live_holder(run.folder) is None
 
 
 def test_a_folder_that_cannot_be_written_is_read_by_this_machines_clock(
@@ -233,7 +233,7 @@ def test_a_folder_that_cannot_be_written_is_read_by_this_machines_clock(
         return real(path, flags, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", read_only)  # root may write wherever the mode forbids it
-    assert clock(tmp_path) == pytest.approx(time.time(), abs=1200)
+    assert file_system_time(tmp_path) == pytest.approx(time.time(), abs=1200)
     assert not list(tmp_path.iterdir())
 
 
@@ -246,7 +246,7 @@ def test_a_damaged_claim_ends_by_silence(tmp_path: Path) -> None:
             with pytest.raises(Busy, match=said), run.claim():
                 pass
             os.utime(damaged.path, (1, 1))
-            assert holder(run.folder) is None
+            assert live_holder(run.folder) is None
             with run.claim() as following:
                 assert damaged.fence.lost
                 assert not following.fence.lost

@@ -16,9 +16,9 @@ import pytest
 
 from bench.errors import UserError
 from bench.store import Damaged, RunStore, Store, files, reading
-from bench.store.jobs import jobs
+from bench.store.jobs import submitted_jobs
 from bench.store.run import find_run
-from bench.store.verify import examine, problems, repair
+from bench.store.verify import repair_run, run_problems, verify_store
 from reports.results import load
 from reports.tables.suite_tables import cost
 
@@ -127,14 +127,14 @@ def named(store: Path, method: str, tiny: SimpleNamespace) -> RunStore:
 def test_a_damaged_file_is_named(store: Path, name: str, how: Callable[[Path], object], said: str) -> None:
     run, other, _ = Store(store).runs()
     path = damage(run, name, how)
-    (found,) = problems(run)
+    (found,) = run_problems(run)
     assert found.path == path
     assert str(found).startswith(f"{path}: ")
     assert "\n" not in str(found)
     with pytest.raises(Damaged, match=said):
         raise found
-    assert problems(other) == []
-    assert problems(run, thorough=True)
+    assert run_problems(other) == []
+    assert run_problems(run, thorough=True)
 
 
 @pytest.mark.parametrize("how", [cut, flip, empty, folder, loop, pipe])
@@ -142,7 +142,7 @@ def test_a_damaged_file_is_named(store: Path, name: str, how: Callable[[Path], o
 def test_a_changed_file_is_found_by_the_thorough_look(store: Path, name: str, how: Callable[[Path], object]) -> None:
     run = next(one for one in Store(store).runs() if one.path("noise.parquet").exists())
     path = damage(run, name, how)
-    assert {error.path for error in problems(run, thorough=True)} == {path}
+    assert {error.path for error in run_problems(run, thorough=True)} == {path}
 
 
 def test_what_is_no_part_of_a_store_is_ignored(store: Path, tiny: SimpleNamespace) -> None:
@@ -152,7 +152,7 @@ def test_what_is_no_part_of_a_store_is_ignored(store: Path, tiny: SimpleNamespac
     run.path("evaluations/old.damaged-1").mkdir()
     (run.folder.parent / f"{run.id}.damaged-1").mkdir()
     assert len(list(Store(store).runs())) == 3
-    assert problems(run, thorough=True) == []
+    assert run_problems(run, thorough=True) == []
     assert tiny.bench(store, "store", "gc").exit_code == 0
     assert "nothing to do: all 3 runs are done" in tiny.bench(store, "run", "SUITE").stdout
 
@@ -311,7 +311,7 @@ def test_a_flipped_bit_of_an_unfinished_run_is_found_before_it_goes_on(
     assert verified.exit_code == 1
     assert f"{run.path('again/checkpoint.pt')}: " in verified.stdout + verified.stderr
     with run.claim() as claim:
-        (line,) = repair(claim)
+        (line,) = repair_run(claim)
     assert "again/checkpoint.pt: " in line
     assert not run.path("again").exists()
 
@@ -338,9 +338,9 @@ def test_a_file_in_the_place_of_a_run_is_moved_aside(tmp_path: Path) -> None:
     run = Store(tmp_path).run("a" * 64)
     run.folder.parent.mkdir()
     run.folder.write_text("mine")
-    assert [error.reason for error in problems(run)] == ["is not a folder"]
+    assert [error.reason for error in run_problems(run)] == ["is not a folder"]
     assert run.status()["state"] == "damaged"
-    (line,) = examine(Store(tmp_path), fix=True)[1]
+    (line,) = verify_store(Store(tmp_path), fix=True)[1]
     assert f"moved to {run.id}.damaged-1" in line
     assert run.folder.with_name(f"{run.id}.damaged-1").read_text() == "mine"
 
@@ -364,8 +364,8 @@ def test_a_damaged_job_costs_its_own_run_alone(store: Path, monkeypatch: pytest.
     one, two, _ = Store(store).runs()
     one.path("job.json").write_text('{"job": 3}')
     two.path("job.json").write_text('{"job": "17", "log": "x"}')
-    assert list(jobs([one, two])) == [two.id]
-    assert "job: " in str(problems(one)[0])
+    assert list(submitted_jobs([one, two])) == [two.id]
+    assert "job: " in str(run_problems(one)[0])
 
 
 def test_the_error_is_one_line_and_travels_between_processes() -> None:

@@ -157,7 +157,9 @@ def test_removing_what_is_not_there_is_nothing(tmp_path: Path) -> None:
 def test_what_a_killed_process_of_this_machine_left_goes_with_the_next_write(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    left = [tmp_path / f"{files.TEMPORARY}x.json-{process.machine()}-{pid}-0123abcd" for pid in (dead.pid, os.getpid())]
+    left = [
+        tmp_path / f"{files.TEMPORARY}x.json-{process.machine_mark()}-{pid}-0123abcd" for pid in (dead.pid, os.getpid())
+    ]
     left.append(tmp_path / f"{files.TEMPORARY}x.json-00000000-{dead.pid}-0123abcd")  # of another machine
     for path in left:
         path.write_text("half")

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from bench.console.progress import Progress
-from bench.launch.claimed import fail, work
+from bench.launch.claimed import mark_failed, work_on_run
 from bench.planning.planned import Planned
 from bench.store import RunStore, Store
-from bench.store.merge import merge
+from bench.store.merge import merge_store
 
 GROWING = {"hashes.json", "ledger.json"}  #: files of a run with what evaluations of later suites add
 
@@ -69,10 +69,10 @@ def test_weights_that_were_freed_are_made_again_beside_the_run(store: Path, tiny
     run, before = Store(store).run(one.id), state(store)
     looking = Looking(run)
     asked = iter(range(10**6))
-    stopped = work(one, Store(store), looking, lambda: next(asked) >= 2)
+    stopped = work_on_run(one, Store(store), looking, lambda: next(asked) >= 2)
     assert stopped[0] == "interrupted"
     assert (run.path("again") / "checkpoint.pt").exists(), "the next call goes on from here"
-    assert work(one, Store(store), looking, lambda: False)[0] == "done"
+    assert work_on_run(one, Store(store), looking, lambda: False)[0] == "done"
     assert looking.states == {"done"}
     after = state(store)
     assert {Path(name).name for name in before if after[name] != before[name]} == GROWING
@@ -93,9 +93,9 @@ def test_no_failure_and_no_stop_touches_the_status(store: Path, tiny: SimpleName
     folder = next(Store(store).run(one.id).path("evaluations").iterdir())
     folder.rename(store / "away")
     before = state(store)
-    assert work(one, Store(store), Progress(), lambda: True)[0] == "interrupted"
-    assert fail(one, Store(store), "no", {"type": "Process", "message": "killed"})[0] == "failed"
-    assert work(one, Store(store), Unplugged(), lambda: False)[0] == "failed"
+    assert work_on_run(one, Store(store), Progress(), lambda: True)[0] == "interrupted"
+    assert mark_failed(one, Store(store), "no", {"type": "Process", "message": "killed"})[0] == "failed"
+    assert work_on_run(one, Store(store), Unplugged(), lambda: False)[0] == "failed"
     assert state(store) == before
     assert Store(store).run(one.id).status()["state"] == "done"
 
@@ -108,7 +108,7 @@ def test_an_import_replaces_no_finished_run_whatever_the_other_store_claims(
     for path in store.glob("runs/*/status.json"):
         path.write_text(path.read_text().replace('"step": 8', '"step": 7'))  # theirs is "further"
     before = state(store)
-    found = merge(there, Store(store))
+    found = merge_store(there, Store(store))
     assert not found.advanced
     assert len(found.known) == 3
     assert state(store) == before

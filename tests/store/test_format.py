@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store, format
-from bench.store.merge import merge
+from bench.store.merge import merge_store
 from bench.suite import run as suite_run
 
 SUITE = """\
@@ -76,6 +76,6 @@ def test_a_newer_or_damaged_format_is_refused_in_one_line(tmp_path: Path, text: 
         assert isinstance(found.exception, UserError | SystemExit), verb
     assert files_of(store) == {"store.json": text.encode()}
     with pytest.raises(UserError, match=r"store\.json: ") as caught:
-        merge(store, Store(tmp_path / "other"))
+        merge_store(store, Store(tmp_path / "other"))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -19,7 +19,7 @@ from bench.errors import UserError
 from bench.hashing import digest
 from bench.store import RunStore, Store, archive
 from bench.store.files import write_json
-from bench.store.merge import merge
+from bench.store.merge import merge_store
 from bench.store.run import HASHES
 from bench.store.verify import sha256
 from bench.tars import HEADER
@@ -136,7 +136,7 @@ def test_a_run_that_cannot_be_believed_is_named_and_left_out(
     forge(Store(store).run(one))
     there = tiny.contents(store)
     for dry_run in (True, False):
-        outcome = merge(store, Store(here), dry_run)
+        outcome = merge_store(store, Store(here), dry_run)
         assert set(others) <= {*outcome.new}
         assert one not in outcome.new
         (problem,) = outcome.problems
@@ -161,7 +161,7 @@ def test_a_finished_run_does_not_change_whatever_the_other_store_claims(
         shutil.rmtree(run.path("evaluations"), ignore_errors=True)
     ours = Path(shutil.copytree(finished, store.with_name("ours")))
     before = tiny.contents(ours)
-    assert len(merge(store, Store(ours)).known) == 3
+    assert len(merge_store(store, Store(ours)).known) == 3
     assert tiny.contents(ours) == before
 
 
@@ -185,7 +185,7 @@ def test_a_plan_is_validated_before_it_is_taken(
         plan |= fields
     path.unlink()
     write_json(store / name / "plan.json", plan)
-    outcome = merge(store, Store(here))
+    outcome = merge_store(store, Store(here))
     assert outcome.plans == []
     assert [reason in line for line in outcome.problems] == ([True] if reason else [])
     assert not list(here.glob("*/plan.json"))
@@ -198,7 +198,7 @@ def test_links_and_odd_files_beside_the_runs_are_left_out(store: Path, here: Pat
     os.mkfifo(store / "calibrations" / "c.json")
     (store / "tiny" / "plan.json").rename(store / "elsewhere")
     (store / "tiny" / "plan.json").symlink_to(store / "elsewhere")
-    outcome = merge(store, Store(here))
+    outcome = merge_store(store, Store(here))
     assert (outcome.calibrations, outcome.plans, len(outcome.new)) == (0, [], 3)
     assert [line.split(":")[0] for line in outcome.problems] == [
         "calibration a",
@@ -209,7 +209,7 @@ def test_links_and_odd_files_beside_the_runs_are_left_out(store: Path, here: Pat
     (store / "runs").rename(store / "others")
     (store / "runs").symlink_to(store / "others")
     with pytest.raises(UserError, match=f"runs is a link; {LINK}"):
-        merge(store, Store(here))
+        merge_store(store, Store(here))
 
 
 def packed(path: Path, *members: tuple[str, int], fill: int = 0) -> Path:
@@ -239,7 +239,7 @@ def packed(path: Path, *members: tuple[str, int], fill: int = 0) -> Path:
 def test_an_archive_is_bounded(here: Path, tmp_path: Path, members: list[tuple[str, int]], reason: str) -> None:
     path = packed(tmp_path / "a.tar.gz", *members)
     with pytest.raises(UserError, match=reason):
-        merge(path, Store(here))
+        merge_store(path, Store(here))
     assert not here.exists()
 
 
@@ -249,17 +249,17 @@ def test_a_header_that_claims_much_memory_is_refused(here: Path, tmp_path: Path)
         info.type, info.size = tarfile.GNUTYPE_LONGNAME, HEADER + 512
         tar.addfile(info, io.BytesIO(b"a" * info.size))
     with pytest.raises(UserError, match="has a name or attributes of"):
-        merge(tmp_path / "a.tar", Store(here))
+        merge_store(tmp_path / "a.tar", Store(here))
 
 
 def test_an_archive_of_too_many_files_is_refused(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MEMBERS", 30)
     path = packed(tmp_path / "a.tar.gz", *((f"runs/{number}", 0) for number in range(50)))
     with pytest.raises(UserError, match=r"has more than [34]\d files and folders"):
-        merge(path, Store(here))
+        merge_store(path, Store(here))
 
 
 def test_folders_that_no_member_names_are_counted(here: Path, tmp_path: Path) -> None:
     path = packed(tmp_path / "a.tar.gz", *((f"runs/{number}/a/b/c/d/e/f", 0) for number in range(2000)))
     with pytest.raises(UserError, match=r"has more than 1\d,\d+ files and folders"):
-        merge(path, Store(here))
+        merge_store(path, Store(here))

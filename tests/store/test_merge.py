@@ -15,8 +15,8 @@ import pytest
 from bench.errors import UserError
 from bench.store import RunStore, Store
 from bench.store.files import write_json
-from bench.store.merge import merge
-from bench.store.verify import problems, sha256
+from bench.store.merge import merge_store
+from bench.store.verify import run_problems, sha256
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_interrupted_run_goes_on_here_to_the_same_weights(
     there.parent.mkdir()
     one = tiny.planned(there)[0]
     tiny.interrupted(one, there, after=5)
-    assert merge(there, Store(here)).new == [one.id]
+    assert merge_store(there, Store(here)).new == [one.id]
     assert Store(here).run(one.id).status()["step"] == 5
     assert "runs: 1 done" in tiny.bench(here, "run", "SUITE", "--only", "clip").stdout
     name = f"runs/{one.id}/weights-100.safetensors"
@@ -89,14 +89,14 @@ def test_the_run_that_is_further_wins(finished: Path, here: Path, tmp_path: Path
     tiny.interrupted(one, here, after=3)
     behind = Path(shutil.copytree(here, tmp_path / "behind"))
     tiny.interrupted(one, here, after=2)  # two steps more
-    assert merge(behind, Store(here)).known == [one.id]
+    assert merge_store(behind, Store(here)).known == [one.id]
     assert Store(here).run(one.id).status()["step"] == 5
-    found = merge(finished, Store(here))
+    found = merge_store(finished, Store(here))
     assert found.advanced == [one.id]
     assert len(found.new) == 2
     assert without_reports(tiny.contents(here)) == without_reports(tiny.contents(finished))
     before = tiny.contents(here)
-    assert merge(behind, Store(here)).known == [one.id]
+    assert merge_store(behind, Store(here)).known == [one.id]
     assert tiny.contents(here) == before
     assert not list(here.rglob(".tmp-*"))
 
@@ -127,7 +127,7 @@ def test_an_unfinished_run_that_contradicts_is_kept_too(finished: Path, store: P
     run = Store(store).run(path.parents[2].name)
     interrupt(run)
     before = tiny.contents(store)
-    assert len(merge(finished, Store(store)).problems) == 1
+    assert len(merge_store(finished, Store(store)).problems) == 1
     assert tiny.contents(store) == before
 
 
@@ -139,16 +139,16 @@ def test_outcomes_with_other_bytes_there_stay_and_keep_their_hash(finished: Path
         np.savez(path, **stored)
     write_json(run.path("hashes.json"), {**run.hashes(), str(path.relative_to(run.folder)): sha256(path)})
     interrupt(run)
-    assert merge(finished, Store(store)).advanced == [run.id]
-    assert problems(run, thorough=True) == []
+    assert merge_store(finished, Store(store)).advanced == [run.id]
+    assert run_problems(run, thorough=True) == []
 
 
 def test_what_somebody_works_on_is_left_out(finished: Path, store: Path, here: Path) -> None:
     run = ids(store)[0]
     with Store(store).run(run).claim():
-        assert merge(store, Store(here)).busy == [run]
+        assert merge_store(store, Store(here)).busy == [run]
         assert ids(here) == ids(store)[1:]
-        assert merge(finished, Store(store)).busy == [run]
+        assert merge_store(finished, Store(store)).busy == [run]
 
 
 def test_calibrations_and_plans_come_along_but_ours_stay(finished: Path, store: Path, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_calibrations_and_plans_come_along_but_ours_stay(finished: Path, store: 
     (there / "other" / "plan.json").write_text('{"suite": "other", "cells": []}')
     plan = (store / "tiny" / "plan.json").read_bytes()
     (there / "tiny" / "plan.json").write_text('{"suite": "changed"}')
-    found = merge(there, Store(store))
+    found = merge_store(there, Store(store))
     assert (found.calibrations, found.plans) == (1, ["other"])
     assert found.problems == ["calibration b: has other numbers there; ours are kept"]
     assert (store / "calibrations" / "a.json").read_bytes() == (there / "calibrations" / "a.json").read_bytes()
@@ -173,7 +173,7 @@ def test_a_run_that_is_not_what_its_name_says_is_left_out(store: Path, here: Pat
     (store / "runs" / one).rename(store / "runs" / ("0" * 64))
     (store / "runs" / two / "status.json").write_text('{"state": "do')
     (store / "runs" / "note").mkdir()
-    found = merge(store, Store(here))
+    found = merge_store(store, Store(here))
     assert found.new == [three]
     assert len(found.problems) == 2  # "note" is no id, so it is no run
     assert ids(here) == [three]
@@ -203,7 +203,7 @@ def test_an_archive_that_reaches_out_is_refused(store: Path, here: Path, member:
         tar.add(store / "runs", arcname="runs")
         tar.addfile(member, io.BytesIO())
     with pytest.raises(UserError, match="only files and folders below it belong into a store"):
-        merge(path, Store(here))
+        merge_store(path, Store(here))
     assert sorted(file.name for file in here.parent.iterdir()) == ["evil.tar"]
 
 
@@ -230,7 +230,7 @@ def test_what_is_no_store_is_said(finished: Path, here: Path, tmp_path: Path) ->
         (tmp_path / "empty.tar", "holds no store"),
     ):
         with pytest.raises(UserError, match=said):
-            merge(source, Store(here))
+            merge_store(source, Store(here))
     with pytest.raises(UserError, match="is this store itself"):
-        merge(finished, Store(finished))
+        merge_store(finished, Store(finished))
     assert not here.exists()

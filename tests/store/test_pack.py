@@ -20,10 +20,10 @@ from bench.errors import UserError
 from bench.hashing import digest
 from bench.store import Store
 from bench.store.files import write_json
-from bench.store.incoming import unpacked
-from bench.store.merge import merge
-from bench.store.pack import pack
-from bench.store.verify import examine
+from bench.store.incoming import unpack_incoming
+from bench.store.merge import merge_store
+from bench.store.pack import pack_runs
+from bench.store.verify import verify_store
 
 Members = dict[str, bytes]
 
@@ -32,7 +32,7 @@ Members = dict[str, bytes]
 def archive(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of a real tiny suite; not to be changed."""
     path = tmp_path_factory.mktemp("packed") / "runs.tar.xz"
-    pack("tiny", Store(finished), path)
+    pack_runs("tiny", Store(finished), path)
     return path
 
 
@@ -59,7 +59,7 @@ def test_runs_of_code_with_uncommitted_changes_are_refused(store: Path, tmp_path
     run = next(iter(Store(store).runs()))
     write_json(run.path("environment.json"), {**run.environment(), "commit": "1" * 40 + "+"})
     with pytest.raises(UserError, match="suite tiny: 1 of its 2 finished runs were made by code with uncommitted"):
-        pack("tiny", Store(store), tmp_path / "a.tar.xz")
+        pack_runs("tiny", Store(store), tmp_path / "a.tar.xz")
     assert not (tmp_path / "a.tar.xz").exists()
 
 
@@ -70,7 +70,7 @@ def test_the_same_runs_give_the_same_bytes_without_weights_and_times(
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
     for path in copy.rglob("*"):
         os.utime(path, (0, 0))
-    outcome = pack("tiny", Store(copy), tmp_path / "deep" / "runs.tar.xz")
+    outcome = pack_runs("tiny", Store(copy), tmp_path / "deep" / "runs.tar.xz")
     assert (tmp_path / "deep" / "runs.tar.xz").read_bytes() == archive.read_bytes()
     assert outcome.bytes == archive.stat().st_size < 100_000
     assert (outcome.runs, outcome.unfinished, outcome.damaged) == (2, (), ())
@@ -90,14 +90,14 @@ def test_an_import_takes_the_runs_as_records_alone_and_nothing_is_damaged(
     result = tiny.bench(here, "store", "import", str(archive))
     assert (result.exit_code, result.stderr) == (0, "")
     assert "runs: 2 new" in result.stdout
-    assert examine(Store(here)) == ([], [])
+    assert verify_store(Store(here)) == ([], [])
     known = numbers(Store(finished))
     assert {run: known[run] for run in numbers(Store(here))} == numbers(Store(here))
     assert (here / "tiny" / "plan.json").read_bytes() == (finished / "tiny" / "plan.json").read_bytes()
     assert not list(here.rglob("*.safetensors"))
     lines = tiny.bench(here, "run", "SUITE", "--dry-run").stdout.splitlines()
     assert [line.split()[1] for line in lines if "seed 0" in line and "reference" not in line] == ["complete"] * 2
-    assert merge(archive, Store(here)).known == sorted(numbers(Store(here)))
+    assert merge_store(archive, Store(here)).known == sorted(numbers(Store(here)))
 
 
 def test_runs_that_are_not_finished_are_named_and_left_out(store: Path, tmp_path: Path, tiny: SimpleNamespace) -> None:
@@ -113,7 +113,7 @@ def test_runs_that_are_not_finished_are_named_and_left_out(store: Path, tmp_path
     for path in second.folder.glob("weights-*"):
         path.unlink()
     with pytest.raises(UserError, match=r"none of its runs in .* is finished and whole"):
-        pack("tiny", Store(store), tmp_path / "b.tar.xz")
+        pack_runs("tiny", Store(store), tmp_path / "b.tar.xz")
     assert not (tmp_path / "b.tar.xz").exists()
 
 
@@ -123,19 +123,19 @@ def test_trials_are_packed_as_well(store: Path, archive: Path, tmp_path: Path) -
     trial = plan["cells"].pop()
     choice = {"chosen": {}, "score": 0.5, "ledger": {}, "trials": [{"changes": {}, "run": trial["run"], "score": 0.5}]}
     path.write_text(json.dumps({**plan, "tuning": {"methods": {trial["method"]: choice}}}))
-    pack("tiny", Store(store), tmp_path / "a.tar.xz")
+    pack_runs("tiny", Store(store), tmp_path / "a.tar.xz")
     assert members(tmp_path / "a.tar.xz").keys() == members(archive).keys()
     status = Store(store).run(trial["run"]).path("status.json")
     status.write_text(status.read_text().replace('"done"', '"interrupted"'))
-    assert pack("tiny", Store(store), tmp_path / "a.tar.xz").unfinished == ("a trial of ncu: interrupted",)
+    assert pack_runs("tiny", Store(store), tmp_path / "a.tar.xz").unfinished == ("a trial of ncu: interrupted",)
 
 
 def test_a_failed_run_is_a_result(store: Path, tmp_path: Path) -> None:
     run = Store(store).run(json.loads((store / "tiny" / "plan.json").read_text())["cells"][1]["run"])
     error = {"type": "NotFinite", "message": "the loss is nan", "step": 3}
     run.path("status.json").write_text(json.dumps({"state": "failed", "step": 3, "steps": 8, "error": error}))
-    pack("tiny", Store(store), tmp_path / "a.tar.xz")
-    with unpacked(tmp_path / "a.tar.xz") as there:
+    pack_runs("tiny", Store(store), tmp_path / "a.tar.xz")
+    with unpack_incoming(tmp_path / "a.tar.xz") as there:
         assert there.run(run.id).status()["error"] == error
 
 
@@ -157,23 +157,23 @@ def test_archives_are_opened_in_memory_if_there_is_room_and_where_tmpdir_says(
     monkeypatch.setattr("bench.store.incoming.MEMORY", shared)
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr("bench.store.incoming.shutil.disk_usage", lambda _: free)
-    with unpacked(archive) as there:
+    with unpack_incoming(archive) as there:
         assert there.root.is_relative_to(shared)
     assert not list(shared.iterdir())
     free.free = 1 << 27  # more than the files need, less than the archive may claim
-    with unpacked(archive) as there:
+    with unpack_incoming(archive) as there:
         assert not there.root.is_relative_to(shared)
     free.free = 1 << 62
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    with unpacked(archive) as there:
+    with unpack_incoming(archive) as there:
         assert not there.root.is_relative_to(shared)
 
 
 def test_what_cannot_be_packed_is_one_line(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a.zip: should be a file whose name ends in .tar.xz"):
-        pack("tiny", Store(store), tmp_path / "a.zip")
+        pack_runs("tiny", Store(store), tmp_path / "a.zip")
     with pytest.raises(UserError, match=r"other/plan.json: is not there; .*bench run other --plan-only"):
-        pack("other", Store(store), tmp_path / "a.tar.xz")
+        pack_runs("other", Store(store), tmp_path / "a.tar.xz")
 
 
 def other_number(content: Members) -> None:
@@ -226,5 +226,5 @@ def test_what_an_archive_forges_is_not_shown(
     content = members(archive)
     forge(content)
     forged = packed_again(tmp_path / "forged.tar.xz", content)
-    with pytest.raises(UserError, match=reason), unpacked(forged):
+    with pytest.raises(UserError, match=reason), unpack_incoming(forged):
         pytest.fail("it was opened")

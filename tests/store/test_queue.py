@@ -37,7 +37,7 @@ def write(folder: Path, code: int) -> None:
 
 def noted(store: Store, **of_runs: str) -> list:
     for identity, job in of_runs.items():
-        jobs.note(store.run(identity), job, Path("logs") / f"{job}.out")
+        jobs.note_job(store.run(identity), job, Path("logs") / f"{job}.out")
     return [store.run(identity) for identity in sorted(of_runs)]
 
 
@@ -46,7 +46,7 @@ def test_each_run_has_its_last_job_as_the_queue_says(tmp_path: Path) -> None:
     store = Store(tmp_path / "out")
     runs = [*noted(store, a="16", b="18_3", c="99"), store.run("never handed over")]
     noted(store, a="17")
-    found = jobs.jobs(runs)
+    found = jobs.submitted_jobs(runs)
     assert found == {
         "a": jobs.SubmittedJob("17", "RUNNING", "None", "logs/17.out"),
         "b": jobs.SubmittedJob("18_3", "PENDING", "Dependency", "logs/18_3.out"),
@@ -61,9 +61,9 @@ def test_each_run_has_its_last_job_as_the_queue_says(tmp_path: Path) -> None:
 
 def test_the_queue_is_asked_once_for_all_and_only_if_a_run_has_a_job(tmp_path: Path, queue: Path) -> None:
     store = Store(tmp_path / "out")
-    assert jobs.jobs([store.run("a"), store.run("b")]) == {}
+    assert jobs.submitted_jobs([store.run("a"), store.run("b")]) == {}
     assert not (queue / "calls").exists()
-    jobs.jobs(noted(store, a="17", b="18", c="19"))
+    jobs.submitted_jobs(noted(store, a="17", b="18", c="19"))
     (call,) = (queue / "calls").read_text().splitlines()
     assert "--me" in call
     assert "--array" in call, "an element of an array has a line of its own"
@@ -72,18 +72,18 @@ def test_the_queue_is_asked_once_for_all_and_only_if_a_run_has_a_job(tmp_path: P
 def test_a_queue_that_does_not_answer_is_no_queue_without_jobs(tmp_path: Path, queue: Path) -> None:
     write(queue, 1)
     with pytest.raises(UserError, match="squeue: SLURM does not answer"):
-        jobs.jobs(noted(Store(tmp_path / "out"), a="17"))
+        jobs.submitted_jobs(noted(Store(tmp_path / "out"), a="17"))
 
 
 def test_a_job_that_ends_with_its_process_is_shown_without_a_queue(tmp_path: Path, queue: Path) -> None:
     """Of this process, of one that is dead, of another host, and one that a process works on."""
-    store, here = Store(tmp_path / "out"), process.identity()
+    store, here = Store(tmp_path / "out"), process.process_identity()
     with subprocess.Popen(["true"]) as over:
         dead = {**here, "pid": over.pid}
     for name, by in (("a", here), ("b", dead), ("c", {**here, "host": "far"}), ("d", dead)):
-        jobs.note(store.run(name), f"ray-{name}", Path("x.log"), by)
+        jobs.note_job(store.run(name), f"ray-{name}", Path("x.log"), by)
     with store.run("d").claim():
-        found = jobs.jobs(map(store.run, "abcd"))
+        found = jobs.submitted_jobs(map(store.run, "abcd"))
     me = f"process {here['pid']} on {here['host']}"
     assert [found[name].shown for name in "abcd"] == [
         f"job ray-a pending (submitted by {me})",
@@ -96,5 +96,5 @@ def test_a_job_that_ends_with_its_process_is_shown_without_a_queue(tmp_path: Pat
 
 def test_elsewhere_a_jobs_state_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = jobs.jobs(noted(Store(tmp_path / "out"), a="17"))
+    found = jobs.submitted_jobs(noted(Store(tmp_path / "out"), a="17"))
     assert found["a"].shown == "job 17 unknown (no squeue here)"

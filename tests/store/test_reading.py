@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.store.content import complaint
-from bench.store.reading import DEPTH, odd
+from bench.store.reading import DEPTH, unstorable
 
 NUMBERS = st.sampled_from([2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 0, True, 1e308, math.inf, -math.inf, 0.5])
 VALUES = st.recursive(
@@ -35,7 +35,7 @@ def test_numbers_are_refused_at_any_depth(value: Any, depth: int) -> None:
     infinite = any(isinstance(one, float) and math.isinf(one) for one in leaves(value))
     for _ in range(min(depth, 16)):
         value = {"beside": [3, "text"], "inner": [value]}
-    reason = odd(value, b"")
+    reason = unstorable(value, b"")
     if not large and not infinite:
         assert reason in ("", f"is nested more than {DEPTH} deep")
     elif "nested" not in reason:
@@ -47,8 +47,8 @@ def test_values_are_nested_as_deep_as_allowed_and_no_deeper(leaf: Any) -> None:
     value = leaf
     for _ in range(DEPTH - 1):
         value = [value]
-    assert odd(value, b"") == ""
-    assert odd([value], b"") == f"is nested more than {DEPTH} deep"
+    assert unstorable(value, b"") == ""
+    assert unstorable([value], b"") == f"is nested more than {DEPTH} deep"
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 import bench
 from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.launch.claimed import work
+from bench.launch.claimed import work_on_run
 from bench.store import Damaged, RunStore, Store, files, writing
 from bench.store.run import HASHES
-from bench.store.verify import problems, sha256
+from bench.store.verify import run_problems, sha256
 
 WEIGHTS = "weights-100.safetensors"
 
@@ -87,7 +87,7 @@ def test_records_of_a_run_that_was_stopped_while_it_was_measured_are_not_believe
 ) -> None:
     (one, *_), store = tiny.planned(tmp_path / "results"), tmp_path / "results"
     asked = iter(range(10**6))
-    state, _ = work(one, Store(store), Progress(), lambda: next(asked) >= one.resolved.steps + 2)
+    state, _ = work_on_run(one, Store(store), Progress(), lambda: next(asked) >= one.resolved.steps + 2)
     run = Store(store).run(one.id)
     assert state == "interrupted"
     key, *_ = run.evaluations()
@@ -96,7 +96,7 @@ def test_records_of_a_run_that_was_stopped_while_it_was_measured_are_not_believe
     records = run.path(names[0])
     records.write_text(records.read_text().replace('"value": 0.', '"value": 0.1'))
     assert "records.json: differs from the sha256" in tiny.bench(store, "store", "verify").stdout
-    state, message = work(one, Store(store), Progress(), lambda: False)
+    state, message = work_on_run(one, Store(store), Progress(), lambda: False)
     assert state == "done"
     assert f"evaluations/{key}/records.json: differs from the sha256" in message
     before = tiny.contents(finished / "runs" / one.id)
@@ -114,9 +114,9 @@ def test_a_kill_between_the_hash_of_an_evaluation_and_its_folder_costs_nothing(
             with pytest.raises(ZeroDivisionError):
                 out.write_records("k", [], {})
         assert run.hashes().keys() == {"evaluations/k/records.json", "evaluations/k/outcomes.npz"}
-        assert problems(run, thorough=True) == []
+        assert run_problems(run, thorough=True) == []
         assert out.write_records("k", [], {"top1": np.ones(2)})
-    assert problems(run, thorough=True) == []
+    assert run_problems(run, thorough=True) == []
 
 
 def test_a_link_in_place_of_the_evaluations_is_moved_and_what_it_leads_to_is_not(
@@ -169,4 +169,4 @@ def test_hashes_are_those_of_the_last_bytes_and_in_one_order(tmp_path: Path) -> 
         out.write_records("k", [], {})
     names = ["evaluations/k/outcomes.npz", "evaluations/k/records.json", "weights-050.safetensors", WEIGHTS]
     assert list(run.hashes()) == names
-    assert problems(run, thorough=True) == []
+    assert run_problems(run, thorough=True) == []

@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 
 from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.launch.execute import execute
+from bench.launch.execute import execute_run
 from bench.planning.planner import plan
 from bench.store import RunStore, Store, writing
 from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import Suite, load_suite
 from bench.training.inputs import InputsReader
-from bench.training.job import build
+from bench.training.job import build_model
 
 SUITE = """\
 name: tuned
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     (folder / "tuned.yaml").write_text(SUITE.replace("START", str(folder / "start.safetensors")))
     run = replace(load_suite(folder / "tuned.yaml").cells()[0], seed=5)
-    towers, method = build(run, InputsReader().inputs(run))
+    towers, method = build_model(run, InputsReader().inputs(run))
     parts = (("towers", towers.state_dict()), ("method", method.state_dict()))  # type: ignore[attr-defined]
     save_file({f"{part}.{name}": x for part, own in parts for name, x in own.items()}, folder / "start.safetensors")
     return folder
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def suite(folder: Path) -> Suite:
     from bench import hashing
 
-    hashing.weights.cache_clear()
+    hashing.weights_identity.cache_clear()
     return load_suite(folder / "tuned.yaml")
 
 
@@ -65,7 +65,7 @@ def stored(folder: Path, suite: Suite) -> dict[str, tuple[Run, RunStore]]:
     done = {}
     for one in plan(suite.runs(), store):
         with writing(store.run(one.id)) as out:
-            execute(one, store, out, Progress(io.StringIO()), lambda: False)
+            execute_run(one, store, out, Progress(io.StringIO()), lambda: False)
         done[one.run.label] = (one.run, store.run(one.id))
     return done
 

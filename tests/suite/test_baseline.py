@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.errors import UserError
-from bench.models.evaluate_checkpoint import describe
+from bench.models.evaluate_checkpoint import describe_checkpoint
 from bench.store import Store
 from bench.suite.suite import load_suite
 from reports.results import load
@@ -78,8 +78,8 @@ def test_a_file_of_weights_is_read_by_the_baseline(path: Path, tmp_path: Path) -
     weights = tmp_path / "some.pt"
     weights.write_bytes(b"weights")
     suite = load_suite(path, ["baseline=siglip"])
-    assert describe(weights, suite, None).run.method == "siglip"
-    assert describe(weights, load_suite(path), None).run.method == "clip"
+    assert describe_checkpoint(weights, suite, None).run.method == "siglip"
+    assert describe_checkpoint(weights, load_suite(path), None).run.method == "clip"
 
 
 def test_no_code_of_the_harness_names_the_baseline() -> None:

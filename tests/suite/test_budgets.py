@@ -46,7 +46,7 @@ def test_each_budget_has_runs_of_its_own_and_its_own_seeds(path: Path) -> None:
         "clean, 10 epochs": (10.0, 0.0, [5, 6]), f"{noisy}, 10 epochs": (10.0, 0.4, [5, 6]),
         f"{noisy}, 40 epochs": (40.0, 0.4, [5]),
     }  # fmt: skip
-    assert plan_file.outline(suite)["budget"]["values"] == [10.0, 40.0]
+    assert plan_file.plan_outline(suite)["budget"]["values"] == [10.0, 40.0]
 
 
 def test_a_run_of_one_budget_is_the_run_of_a_suite_with_that_budget_alone(path: Path) -> None:

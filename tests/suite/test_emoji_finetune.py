@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from bench import data_folder
 from bench.cli import app
 from bench.errors import UserError
-from bench.hashing import weights
+from bench.hashing import weights_identity
 from bench.store import RunStore, Store
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
-from bench.training.job import build, prepare
+from bench.training.job import build_model, prepare_model
 
 SIZES = "towers={image: tiny-resnet, text: tiny-transformer, dim: 8, vocabulary: 300%s}"
 SMALL = [
@@ -64,7 +64,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     bench("run", "features_encoder", "--results", folder / "out", *small)
     bench("export", "suite:features_encoder", folder / "data" / "emoji-a-clip", "--results", folder / "out")
-    weights.cache_clear()
+    weights_identity.cache_clear()
     return folder
 
 
@@ -91,11 +91,11 @@ def test_weights_of_other_words_are_refused(encoder: Path, tmp_path: Path) -> No
         shutil.copy(stored.path(name), tmp_path / name)
     start = f"start={tmp_path / 'weights-100.safetensors'}"
     run = load_suite("emoji_finetune", [SIZES % "", *SMALL, ROWS, start]).cells()[0]
-    towers, method = build(run, InputsReader().for_model(run))
+    towers, method = build_model(run, InputsReader().for_model(run))
     with pytest.raises(
         UserError, match=r"has tokens of the captions of emoji-a, not of emoji-b; say towers.vocabulary_of: emoj"
     ):
-        prepare(method, towers, run, torch.device("cpu"), None)
+        prepare_model(method, towers, run, torch.device("cpu"), None)
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from bench.errors import UserError
 from bench.models import stored_run
 from bench.models.extract_features import evaluation_sets
 from bench.planning import requirements
-from bench.resources import published, suite_path
+from bench.resources import published_folder, suite_path
 from bench.store import Store
 from bench.suite.settings import DataSettings
 from bench.suite.suite import Suite, load_suite
-from bench.suite.unfit import left_out
+from bench.suite.unfit import omitted_towers
 
 PAGE = Path(__file__).parents[2] / "docs" / "features.md"
 #: name -> rows, rates, seeds, methods, of which not applicable
@@ -44,14 +44,14 @@ def suites() -> dict[str, Suite]:
 @pytest.mark.parametrize("name", FACTS)
 def test_what_a_suite_compares(suites: dict[str, Suite], name: str) -> None:
     suite = suites[name]
-    away = sum(bool(left_out(suite, entry)) for entry in suite.methods)
+    away = sum(bool(omitted_towers(suite, entry)) for entry in suite.methods)
     own = (suite.data.rows, suite.noise.rates, len(suite.seeds), len(suite.methods), away)
     assert own == FACTS[name]
     assert suite.towers[0].image == "features"
 
 
 def test_the_committed_comparison_is_sized_and_has_its_bounds() -> None:
-    suite = load_suite(published().parent / "reference" / "emoji_features" / "suite.yaml")
+    suite = load_suite(published_folder().parent / "reference" / "emoji_features" / "suite.yaml")
     assert len({run.key for run in suite.cells()}) == 1440
     assert (suite.noise.rates, len(suite.seeds)) == ((0.0, 0.2, 0.4, 0.6, 0.8), 10)
     assert {"oracle", "clip filtered", "clip random"} < {entry.label for entry in suite.methods}
@@ -64,7 +64,7 @@ def test_one_command_that_gets_all_features_is_printed_once(
 ) -> None:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path))
     suite = suites[name]
-    lines = requirements.listing(requirements.missing(suite))
+    lines = requirements.listing(requirements.missing_inputs(suite))
     (command,) = [line for line in lines if line.startswith("    get them: ")]
     assert command.removeprefix("    get them: ") == suite.data.how_to_get
     assert str(suite.data.feature_folder) in command
@@ -106,7 +106,7 @@ def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch
     bench(*second[:-1], str(short))
     assert evaluation_sets(load_suite(short)) == ["emoji-b/iid", "emoji-b/openmoji"]
     suite = load_suite(short, ["budget={samples: 32}", "train.batch=16"])
-    assert requirements.missing(suite) == []
+    assert requirements.missing_inputs(suite) == []
     summary = run_suite(suite, only=["clip"], seeds=[0])
     assert (len(summary.done), summary.failed) == (2, [])
     records = [one for run in Store(tmp_path / "results").runs() for one in run.records()]
@@ -117,7 +117,7 @@ def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch
     with pytest.raises(
         UserError, match=r"suite:features_quickstart: has 39 runs; .*`bench status features_quickstart`"
     ):
-        stored_run.of_suite(Store(tmp_path / "results"), suite.name)
+        stored_run.single_run_of(Store(tmp_path / "results"), suite.name)
 
 
 def test_a_suite_on_pixels_has_no_sets_of_features() -> None:

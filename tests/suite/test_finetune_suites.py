@@ -19,7 +19,7 @@ from bench import data_folder
 from bench.cli import app
 from bench.data import evaluation
 from bench.data.noise import NoiseManifest
-from bench.data.source import source
+from bench.data.source import data_source
 from bench.planning.planner import Planner
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
@@ -128,14 +128,14 @@ def test_its_commands_make_what_it_reads(
     for command in (load_suite(name).data.how_to_get or "").split("then: ")[1].split(" && "):
         bench(*shlex.split(command)[1:])
     suite = load_suite(name, [*TINY, "methods=[clip, osa]"])
-    pairs = source(suite.data).pairs()
+    pairs = data_source(suite.data).pairs()
     each = captions == 5
     assert len(pairs) == (images * captions if each else images)
     assert {len(pairs.captions(row)) for row in range(len(pairs))} == {1 if each else captions}
     test = next(iter(suite.evaluate.datasets["retrieval"]))
-    held = evaluation.load(test, 32)
+    held = evaluation.load_evaluation_set(test, 32)
     assert len(held.captions(0)) == captions
-    assert len(evaluation.load(f"{test}/validation", 32)) == 6
+    assert len(evaluation.load_evaluation_set(f"{test}/validation", 32)) == 6
     assert not {key.split("/")[-1] for key in held.keys} & {key.split("/")[-1] for key in pairs.keys} or not each
     run = next(run for run in suite.cells() if run.rate == 0.4 and run.label == "clip")
     by_caption, by_image = run.noise_of(pairs), replace(run, noise="shuffled_images").noise_of(pairs)
@@ -150,7 +150,7 @@ def test_pairs_of_img2dataset_have_a_row_each(folder: Path) -> None:
     """Shards as it writes them: .jpg, .txt and .json of each sample, one caption."""
     bench("data", "stand-in", "cc3m_noisy", folder, "--pairs", "64")
     (folder / "cc3m").rename(folder / "own-pairs")
-    assert len(source(load_suite("own_pairs").data).pairs()) == 64
+    assert len(data_source(load_suite("own_pairs").data).pairs()) == 64
 
 
 @pytest.mark.parametrize("name", FACTS)

@@ -16,7 +16,7 @@ from bench import hashing
 from bench.adapters import registry
 from bench.errors import UserError
 from bench.suite import run as suite_run
-from bench.suite.run import Run, address
+from bench.suite.run import Run, run_address
 from bench.suite.suite import load_suite
 
 BASE: dict[str, Any] = {
@@ -49,7 +49,7 @@ def runs_of(folder: Path, suite: dict[str, Any]) -> list[Run]:
 
 def id_of(folder: Path, suite: dict[str, Any], **inputs: Any) -> str:
     (run,) = runs_of(folder, suite)
-    return hashing.digest(address(run, **{"data_hash": "d", "manifest_hash": "m", **inputs}))
+    return hashing.digest(run_address(run, **{"data_hash": "d", "manifest_hash": "m", **inputs}))
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def test_the_order_of_entries_changes_nothing(tmp_path_factory: pytest.TempPathF
     other["noise"] = {**many["noise"], "rates": data.draw(st.permutations([0.0, 0.2]))}
     folder = tmp_path_factory.mktemp("entries")
     ids = [
-        {(run.label, run.rate, run.seed): hashing.digest(address(run, "d", "m")) for run in runs_of(folder, one)}
+        {(run.label, run.rate, run.seed): hashing.digest(run_address(run, "d", "m")) for run in runs_of(folder, one)}
         for one in (many, other)
     ]
     assert ids[0] == ids[1]
@@ -188,7 +188,7 @@ def test_the_meaning_of_the_adapter_changes_the_id_its_words_do_not(
     assert id_of(tmp_path, changed("methods.0.method", "mine")) == before
     file.write_text(text.replace("SIZE = 1", "SIZE = 2"))
     assert id_of(tmp_path, changed("methods.0.method", "mine")) != before
-    registry.forget()
+    registry.clear_caches()
 
 
 @given(json_values, st.data())
@@ -223,7 +223,7 @@ def test_a_file_that_is_not_there_has_its_own_error_and_no_id(tmp_path: Path) ->
     with pytest.raises(
         hashing.MissingFile, match=r"start: nowhere\.safetensors: cannot be read: .*; a path, or open_clip"
     ):
-        hashing.digest(address(run, "d", "m"))
+        hashing.digest(run_address(run, "d", "m"))
 
 
 def test_words_that_look_like_a_missing_file_are_words() -> None:
@@ -239,10 +239,10 @@ def test_a_path_among_hyper_parameters_stands_for_its_bytes(tmp_path: Path) -> N
         suite = changed("methods.0", {"method": "ncu", "config": {"wordnet": str(words)}})
         run = runs_of(tmp_path, suite)[-1]
         assert run.settings()["config"]["wordnet"] == str(words)
-        return hashing.digest(address(run, "d", "m", "r"))
+        return hashing.digest(run_address(run, "d", "m", "r"))
 
     assert with_words("here", "cat") == with_words("there", "cat")
     assert with_words("here", "cat") != with_words("here", "dog")
     endless = changed("methods.0", {"method": "ncu", "config": {"wordnet": "/dev/zero"}})
     with pytest.raises(UserError, match="/dev/zero: cannot be read: it is a device, not a file"):
-        address(runs_of(tmp_path, endless)[-1], "d", "m", "r")
+        run_address(runs_of(tmp_path, endless)[-1], "d", "m", "r")

@@ -254,7 +254,7 @@ def test_an_oracle_without_noise_is_the_run_of_the_baseline(tmp_path: Path) -> N
         row.label: tune.Choice((trial,), ((trial.changes, trial.score),), {})
         for row, trial in zip(suite.methods, trials, strict=True)
     }
-    runs = {(run.label, run.rate): run for run in tune.tuned(suite, chosen).cells()}
+    runs = {(run.label, run.rate): run for run in tune.tuned_suite(suite, chosen).cells()}
     assert runs["bound", 0.0].key == runs["clip", 0.0].key
     assert [runs[label, 0.0].train.lr for label in ("bound", "sogclr")] == [2e-3, 1e-3]
     assert runs["bound", 0.4].train.lr == 3e-3

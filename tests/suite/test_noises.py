@@ -10,7 +10,7 @@ from bench.catalogue.noise_kinds import noise_label
 from bench.data.noise.shown import noise_manifest
 from bench.errors import UserError
 from bench.planning import plan_file
-from bench.planning.plan_file import outline
+from bench.planning.plan_file import plan_outline
 from bench.suite.suite import Suite, load_suite
 
 TEXT = """\
@@ -42,7 +42,7 @@ def test_every_kind_has_its_rates_and_clean_pairs_come_once(tmp_path: Path) -> N
     assert runs == [(*level, seed) for seed in range(3) for level in expected if seed < _seeds(level)]
     assert suite.seeds_of(0.4) == (0, 1, 2)
     assert suite.seeds_of(0.4, "edited_captions") == (0, 1)
-    blocks = outline(suite)["noises"]
+    blocks = plan_outline(suite)["noises"]
     assert [(one["label"], one["kind"], one["rate"], one["seeds"]) for one in blocks] == [
         (noise_label(kind or "shuffled_captions", rate), kind, rate, [*range(_seeds((kind, rate)))])
         for kind, rate in expected
@@ -67,14 +67,14 @@ def test_natural_noise_is_not_called_clean_and_nothing_else_changes(tmp_path: Pa
     plain = "".join([*TEXT.splitlines(keepends=True)[:7], "noise: {rates: [0.0, 0.4]}\n"])
     natural = plain.replace("{rates", "{natural: true, rates")
     suites = suite_of(tmp_path, plain), suite_of(tmp_path, natural)
-    labels = [[one["label"] for one in outline(suite)["noises"]] for suite in suites]
+    labels = [[one["label"] for one in plan_outline(suite)["noises"]] for suite in suites]
     assert labels == [["clean", "40 % shuffled captions"], ["natural noise", "40 % shuffled captions"]]
     clean, found = ([run.key for run in suite.cells()] for suite in suites)
     assert found == clean, "the same runs"
     assert suites[0].hash != suites[1].hash
     assert "natural" not in suites[0].noise.model_dump(), "hashes of older suites stay"
     several = suite_of(tmp_path, TEXT, ("rates: [0.0, 0.2", "natural: true, rates: [0.0, 0.2"))
-    assert outline(several)["noises"][0]["label"] == "natural noise"
+    assert plan_outline(several)["noises"][0]["label"] == "natural noise"
 
 
 @pytest.mark.parametrize("keep", ["oracle", "{kind: trusted, rows: 9}"])

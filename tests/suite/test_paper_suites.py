@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.catalogue.evaluation_sets import unknown
+from bench.catalogue.evaluation_sets import unknown_set
 from bench.errors import UserError
 from bench.planning.planner import Planner
-from bench.resources import published
+from bench.resources import published_folder
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
 from reports.papers.ours_vs_printed import _label
@@ -73,7 +73,7 @@ def test_a_suites_evaluation_data_is_in_the_catalogue(suites: dict[str, Suite], 
     asked = suites[name].evaluate
     named = [one for sets in asked.datasets.values() for one in sets]
     assert named
-    assert [unknown(one) for one in named if unknown(one)] == []
+    assert [unknown_set(one) for one in named if unknown_set(one)] == []
     assert set(asked.datasets) == set(asked.tasks) - {"noise_detection", "memorisation"}
 
 
@@ -83,7 +83,9 @@ def test_every_declared_row_stands_beside_a_printed_one(suites: dict[str, Suite]
     assert tables is not None
     declared = tables.model_dump(mode="json")
     numbers = [
-        number for table in tables.numbers for number in printed(published(), tables.paper, table).numbers.values()
+        number
+        for table in tables.numbers
+        for number in printed(published_folder(), tables.paper, table).numbers.values()
     ]
     assert {_label(declared, number) for number in numbers} - {None} == set(tables.rows)
 

@@ -37,7 +37,7 @@ def test_rows_that_differ_in_it_share_their_runs_and_the_plan_names_it(path: Pat
     suite = load_suite(path)
     planned = planner.plan(suite.runs(), Store(tmp_path / "store"))
     assert len(planned) == 6, "clip and its oracle, which is clip on clean pairs, under two budgets"
-    plan = plan_file.build(suite, planned, {})
+    plan = plan_file.build_plan(suite, planned, {})
     runs = {(cell["method"], cell["noise"]): cell["run"] for cell in plan["cells"]}
     for noise in {cell["noise"] for cell in plan["cells"]}:
         assert runs["clip", noise] == runs["early", noise] == runs["told", noise]
@@ -48,7 +48,7 @@ def test_rows_that_differ_in_it_share_their_runs_and_the_plan_names_it(path: Pat
 def test_a_suites_own_is_that_of_the_rows_without_one_and_changes_no_run(path: Path, tmp_path: Path) -> None:
     plain, suite = load_suite(path), load_suite(path, ["select=clean_validation", "methods.1.select=last"])
     assert [run.key for run in suite.runs()] == [run.key for run in plain.runs()]
-    plan = plan_file.build(suite, planner.plan(suite.runs(), Store(tmp_path / "store")), {})
+    plan = plan_file.build_plan(suite, planner.plan(suite.runs(), Store(tmp_path / "store")), {})
     rules = [entry.get("select", "last") for entry in plan["methods"]]
     assert rules == ["clean_validation", "last", "clean_validation", "clean_validation"]
     assert suite.hash != plain.hash

@@ -15,9 +15,9 @@ from bench.errors import UserError
 from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.suite import load_suite
-from bench.towers.state_dicts import located
+from bench.towers.state_dicts import locate_weights
 from bench.training.inputs import InputsReader
-from bench.training.job import build, prepare
+from bench.training.job import build_model, prepare_model
 
 SUITE = """\
 name: started
@@ -59,8 +59,8 @@ def trained(bench: Callable[[Path], tuple[int, str]], tmp_path_factory: pytest.T
 
 def begun(run: Run) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Towers and logit scale as training would find them."""
-    towers, method = build(run, InputsReader().inputs(run))
-    prepare(method, towers, run, torch.device("cpu"), None)
+    towers, method = build_model(run, InputsReader().inputs(run))
+    prepare_model(method, towers, run, torch.device("cpu"), None)
     return towers.state_dict(), method.scale.rho.detach()  # type: ignore[attr-defined]
 
 
@@ -109,11 +109,11 @@ def test_weights_that_are_not_there_or_do_not_fit_are_named(
     assert "missing: weights to start" in output
     assert f"looked for {tmp_path / 'nowhere.pt'}\n" in output
     with pytest.raises(UserError, match=r"open_clip knows no such weights.*ViT-B-32/laion2b_s34b_b79k"):
-        located("open_clip:ViT-B-32/laion2b_s34b_b79")
+        locate_weights("open_clip:ViT-B-32/laion2b_s34b_b79")
     save_file({"visual.conv1.weight": torch.zeros(3, 3)}, tmp_path / "small.safetensors")
     with pytest.raises(UserError, match=r"small\.safetensors: does not fit"):
         begun(run_of(tmp_path, tmp_path / "small.safetensors"))
-    assert hashing.weights(str(trained)) == hashing.weights(str(trained.resolve()))
+    assert hashing.weights_identity(str(trained)) == hashing.weights_identity(str(trained.resolve()))
 
 
 def test_a_tag_that_cannot_be_fetched_says_what_to_do(bench: Callable[[Path], tuple[int, str]], tmp_path: Path) -> None:

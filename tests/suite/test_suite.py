@@ -44,7 +44,7 @@ def starter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     )
     monkeypatch.setattr(registry, "_plugins", {})
     yield registry.add_plugin(file)
-    registry.forget()
+    registry.clear_caches()
 
 
 def test_a_rate_can_have_fewer_seeds(path: Path) -> None:
@@ -164,7 +164,7 @@ def chained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     )
     registry.add_plugin(file)
     yield
-    registry.forget()
+    registry.clear_caches()
 
 
 @pytest.mark.usefixtures("chained")
@@ -216,7 +216,7 @@ def test_the_big_suites_have_every_method_and_bound(name: str) -> None:
     # A row of emoji_noisy has settings of its own trials.
     untuned = {"bicro", "cream", "m2mix", "otter", "pau", "superclip"} if name == "emoji_noisy" else set()
     rows = load_suite(name).methods
-    assert {entry.method for entry in rows} == set(registry.names()) - ablations - vectors - untuned
+    assert {entry.method for entry in rows} == set(registry.method_names()) - ablations - vectors - untuned
     assert {"oracle", "clip filtered", "clip random"} < {entry.label for entry in rows}
     assert vectors < {entry.method for entry in load_suite("cc3m_features").methods}
 

@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 
 from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.launch.execute import execute
+from bench.launch.execute import execute_run
 from bench.planning.planner import plan
 from bench.store import RunStore, Store, writing
 from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
-from bench.training.job import build, prepare
+from bench.training.job import build_model, prepare_model
 
 SUITE = """\
 name: begun
@@ -46,14 +46,14 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, RunStore]:
     (one,) = plan([run], store)
     assert one.resolved.steps == one.resolved.flops == 0
     with writing(store.run(one.id)) as out:
-        execute(one, store, out, Progress(io.StringIO()), lambda: False)
+        execute_run(one, store, out, Progress(io.StringIO()), lambda: False)
     return run, store.run(one.id)
 
 
 def test_it_measures_what_it_begins_with(begun: tuple[Run, RunStore]) -> None:
     run, out = begun
-    towers, method = build(run, InputsReader().inputs(run))
-    prepare(method, towers, run, torch.device("cpu"), None)
+    towers, method = build_model(run, InputsReader().inputs(run))
+    prepare_model(method, towers, run, torch.device("cpu"), None)
     stored = load_file(out.path("weights-100.safetensors"))
     assert all(torch.equal(x, stored[f"towers.{name}"]) for name, x in towers.state_dict().items())
     assert out.status()["state"] == "done"

@@ -47,7 +47,7 @@ def test_every_part_gives_numbers(
     assert [row["rows"] for row in found["peer"]] == ["synthetic", "JPEG shards"]
     for row in found["peer"]:
         assert all(row[key] > 0 for key in ("samples/s", "open_clip's", "ratio"))
-    assert [row["method"] for row in found["losses"]] == list(registry.names())
+    assert [row["method"] for row in found["losses"]] == list(registry.method_names())
     assert all(math.isfinite(row["ms"]) and row["ms"] > 0 for row in found["losses"])
     assert "share of matmul" in capsys.readouterr().out
 

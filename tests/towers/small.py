@@ -43,7 +43,7 @@ def run_on(towers: dict[str, Any], method: str = "clip", samples: int = 32, **tr
         label="test",
         method=method,
         preset=None,
-        config=hyperparameters.resolve(method, None, {}),
+        config=hyperparameters.resolve_config(method, None, {}),
         data=DataSettings(),
         noise=None,
         rate=0.0,

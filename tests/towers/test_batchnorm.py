@@ -62,7 +62,7 @@ def test_timm_norms_keep_their_activation() -> None:
 
 def test_a_frozen_backbone_keeps_its_statistics_though_its_projection_trains() -> None:
     towers = lab.TinyTowers("timm")
-    method = lab.build(Ncu).float()
+    method = lab.build_adapter(Ncu).float()
     method.prepare(towers)
     for phase, moves in zip(method.phases(), (False, True), strict=True):
         set_trainable(method, towers, phase)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bench import run_suite
 from bench.catalogue import tower_families
-from bench.catalogue.tower_families import TOWER_FAMILIES, ImageTowers, TextTowers, TowerFamily, unknown
+from bench.catalogue.tower_families import TOWER_FAMILIES, ImageTowers, TextTowers, TowerFamily, unknown_tower
 from bench.errors import UserError
 from bench.planning.planner import plan
 from bench.store import Store
@@ -135,8 +135,8 @@ def test_a_name_of_no_family_is_refused(tmp_path: Path, suite: Path) -> None:
     try:
         with pytest.raises(UserError, match="'pixel-means' is no image tower"):
             load_suite(suite)
-        assert unknown("text", str(tmp_path)) == "", "a folder may be a model of transformers"
-        assert unknown("image", str(tmp_path)) != ""
+        assert unknown_tower("text", str(tmp_path)) == "", "a folder may be a model of transformers"
+        assert unknown_tower("image", str(tmp_path)) != ""
     finally:
         TOWER_FAMILIES.add(MEANS)
 
@@ -163,5 +163,5 @@ def test_docs_list_every_family_and_every_name_is_valid() -> None:
     for family in TOWER_FAMILIES:
         for half in (family.image, family.text):
             kind: tower_families.TowerKind = "image" if isinstance(half, ImageTowers) else "text"
-            wrong = [unknown(kind, name) for name in half.names()] if half else []
+            wrong = [unknown_tower(kind, name) for name in half.names()] if half else []
             assert all(not one or "CoCa" in one for one in wrong)

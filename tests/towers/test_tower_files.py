@@ -16,9 +16,9 @@ from transformers import BertTokenizerFast
 from bench import data_folder
 from bench.errors import UserError
 from bench.hashing import digest
-from bench.suite.run import address
+from bench.suite.run import run_address
 from bench.training.inputs import InputsReader
-from bench.training.job import build, prepare
+from bench.training.job import build_model, prepare_model
 
 _SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("small.py"))))
 NAME = "bert-base-uncased"
@@ -43,7 +43,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named_id() -> str:
-    return digest(address(_SMALL.run_on({"text": NAME}), "d", None))
+    return digest(run_address(_SMALL.run_on({"text": NAME}), "d", None))
 
 
 def cache(hub: Path, vocabulary: Path, revision: str) -> None:
@@ -81,13 +81,13 @@ def test_weights_that_are_not_there_give_settings_but_no_id(tmp_path: Path) -> N
     (tmp_path / "empty").mkdir()
     folder = _SMALL.bert_folder(tmp_path / "bert")
     run = _SMALL.run_on({"image_start": str(tmp_path / "gone.pt"), "text": str(folder), "text_start": str(folder)})
-    towers, method = build(run, InputsReader().inputs(run))
-    prepare(method, towers, run, torch.device("cpu"), None, starts="files")
+    towers, method = build_model(run, InputsReader().inputs(run))
+    prepare_model(method, towers, run, torch.device("cpu"), None, starts="files")
     with pytest.raises(UserError, match=r"^towers\.image_start: .*/gone\.pt: cannot be read: "):
-        address(run, "d", None)
+        run_address(run, "d", None)
     empty = _SMALL.run_on({"text": str(folder), "text_start": str(tmp_path / "empty")})
     with pytest.raises(UserError, match=r"^towers\.text_start: .*empty: holds none of model\.safetensors"):
-        address(empty, "d", None)
+        run_address(empty, "d", None)
 
 
 def test_a_dry_run_lists_what_towers_lack(start_bench: Callable[..., Any], tmp_path: Path) -> None:

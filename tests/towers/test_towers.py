@@ -23,15 +23,15 @@ from bench.planning.flops import count_step_flops
 from bench.store import Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import TowerSettings, TrainSettings
-from bench.suite.tower_files import missing
+from bench.suite.tower_files import missing_tower_files
 from bench.towers.batchnorm import GroupedBatchNorm2d
-from bench.towers.blocks import blocks, compile_blocks, recompute
+from bench.towers.blocks import blocks, compile_blocks, recompute_blocks
 from bench.towers.build import OpenClipTowers, build_towers, channels_of, tokenizer_of
-from bench.towers.state_dicts import fit, same_activation
+from bench.towers.state_dicts import load_tensors, refuse_other_activation
 from bench.towers.tokenization import ClipTokenizer, SmallVocabulary
 from bench.training import job
 from bench.training.inputs import InputsReader
-from bench.training.job import make_job, prepare
+from bench.training.job import make_job, prepare_model
 from bench.training.loop import train
 from bench.training.optimizer import make_optimiser, set_learning_rate
 from bench.training.schedule import ResolvedSteps
@@ -46,7 +46,7 @@ TEXTS = ["a photo of a cat", "red apple", "the grinning dogs with a blue heart a
 
 
 def build(run: Run) -> tuple[OpenClipTowers, Method]:
-    return job.build(run, READER.for_model(run))
+    return job.build_model(run, READER.for_model(run))
 
 
 @pytest.fixture(scope="module")
@@ -67,12 +67,12 @@ def towers(folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str
 
 @pytest.mark.promise("every method trains on an attention-pooled ResNet with BERT, and on a ViT")
 @pytest.mark.parametrize("kind", ["rn50+bert", "vit+clip"])
-@pytest.mark.parametrize("method", registry.names())
+@pytest.mark.parametrize("method", registry.method_names())
 def test_every_method_trains_and_is_read_out(
     tmp_path: Path, towers: dict[str, dict[str, Any]], kind: str, method: str
 ) -> None:
     run = run_on(towers[kind], method)
-    phases = tuple((phase.name, 1) for phase in hyperparameters.make(method, None, {}, _facts()).phases())
+    phases = tuple((phase.name, 1) for phase in hyperparameters.make_method(method, None, {}, _facts()).phases())
     resolved = ResolvedSteps(phases, {name: 1 for name, _ in phases}, 16, 100)
     with writing(Store(tmp_path).run("run")) as out:
         job = make_job(run, READER.inputs(run), resolved, out, None, CPU)
@@ -98,7 +98,7 @@ def test_costs_of_methods_that_change_bert_are_counted_without_its_vocabulary(
     monkeypatch.setitem(architectures.HF_TEXT_TOWERS, "bert-base-uncased", {**small, "vocab_size": 200})
     run = run_on({"image": "tiny-vit", "text": "bert-base-uncased"}, method)
     made, adapter = build(run)
-    prepare(adapter, made, run, CPU, None)
+    prepare_model(adapter, made, run, CPU, None)
     assert all(flops > 1e6 for flops in count_step_flops(adapter, made.copied().to("meta"), 16, 32, {}).values())
 
 
@@ -133,7 +133,7 @@ def test_pretrained_text_weights_give_transformers_own_vectors(folders: dict[str
 
     run = run_on({"image": "tiny-vit", "text": folders[kind], "text_start": folders[kind]})
     made, method = build(run)
-    prepare(method, made, run, CPU, None)
+    prepare_model(method, made, run, CPU, None)
     made.eval()
     theirs = transformers.AutoModel.from_pretrained(folders[kind]).eval()
     tokens = made.tokenize(TEXTS)
@@ -151,17 +151,17 @@ def test_image_weights_are_taken_from_files(tmp_path: Path) -> None:
     save_file({**given, "fc.weight": torch.zeros(10, 96)}, tmp_path / "timm.safetensors")
     started = run_on({**run.towers.model_dump(), "image_start": str(tmp_path / "timm.safetensors")})
     towers, method = build(started)
-    prepare(method, towers, started, CPU, None)
+    prepare_model(method, towers, started, CPU, None)
     assert all(torch.equal(towers.visual.state_dict()[f"trunk.{name}"], x) for name, x in given.items())
     assert started.key != run.key
     given.popitem()
     save_file(given, tmp_path / "timm.safetensors")
     with pytest.raises(UserError, match=r"image_start: .*timm.safetensors: does not fit: lacks trunk\."):
-        prepare(method, towers, started, CPU, None)
+        prepare_model(method, towers, started, CPU, None)
     elsewhere = run_on({**run.towers.model_dump(), "image": "tiny-rn50", "image_start": "imagenet"})
     with pytest.raises(UserError, match="imagenet: tiny-rn50 is no model of timm's"):
-        prepare(method, build(elsewhere)[0], elsewhere, CPU, None)
-    prepare(method, build(elsewhere)[0], elsewhere, CPU, None, starts="files")  # costs do not depend on them
+        prepare_model(method, build(elsewhere)[0], elsewhere, CPU, None)
+    prepare_model(method, build(elsewhere)[0], elsewhere, CPU, None, starts="files")  # costs do not depend on them
 
 
 def test_identity_sees_the_bytes_of_a_folder_not_its_place(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     spec = TowerSettings(text="bert-base-uncased")
-    (missing_file,) = missing(spec)
+    (missing_file,) = missing_tower_files(spec)
     assert missing_file.get == (
         "hf download google-bert/bert-base-uncased tokenizer.json vocab.txt tokenizer_config.json config.json "
         f"--local-dir {tmp_path}/tokenizers/bert-base-uncased"
@@ -192,7 +192,7 @@ def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: py
         if file.name not in missing_file.get.split():
             file.unlink()
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 512}')  # as on the hub
-    assert list(missing(spec)) == []
+    assert list(missing_tower_files(spec)) == []
     assert _tokenizer(spec)(["a cat"]).shape == (1, 77)
 
 
@@ -207,8 +207,8 @@ def test_wrong_towers_are_said(tmp_path: Path, folders: dict[str, str]) -> None:
     with pytest.raises(UserError, match=r"towers.context: 41 should be at most 40"):
         build(run_on({"text": folders["bert"], "context": 41}))
     with pytest.raises(UserError, match=r"trained with QuickGELU, but towers.image ViT-B-32 has GELU"):
-        same_activation("open_clip:ViT-B-32/openai", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
-    same_activation("open_clip:ViT-B-32/laion2b_s34b_b79k", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
+        refuse_other_activation("open_clip:ViT-B-32/openai", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
+    refuse_other_activation("open_clip:ViT-B-32/laion2b_s34b_b79k", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
 
 
 def test_clip_reads_captions_as_open_clip_does() -> None:
@@ -245,13 +245,13 @@ def test_open_clips_names_of_bert_fit(tmp_path: Path, towers: dict[str, dict[str
     state = {f"visual.{name}": x for name, x in made.visual.state_dict().items()}
     state |= {f"text.{name}": x for name, x in text.items()}
     torch.save({"state_dict": {f"module.{name}": x for name, x in state.items()}}, tmp_path / "clip.pt")
-    fit(tmp_path / "clip.pt", {"towers": other, "method": method})
+    load_tensors(tmp_path / "clip.pt", {"towers": other, "method": method})
     for name, x in other.text.state_dict().items():
         assert torch.equal(x, made.text.state_dict()[name] + 1), name
 
 
 def test_pooled_features_come_before_the_projection(towers: dict[str, dict[str, Any]]) -> None:
-    pairs = data.load("emoji/iid", 32)
+    pairs = data.load_dataset("emoji/iid", 32)
     for kind, width in (("rn50+bert", 512), ("vit+clip", 128)):
         run = run_on(towers[kind])
         made, method = build(run)
@@ -282,7 +282,7 @@ def test_recomputing_keeps_fewer_activations(towers: dict[str, dict[str, Any]]) 
     for again in (False, True):
         made, _ = build(run_on(towers["rn50+bert"]))
         if again:
-            recompute(made)
+            recompute_blocks(made)
         sizes: list[int] = []
         pack = lambda x, sizes=sizes: sizes.append(x.numel()) or x  # noqa: E731
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):

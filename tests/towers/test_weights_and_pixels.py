@@ -20,12 +20,12 @@ from bench.checks import lab
 from bench.errors import UserError
 from bench.hashing import Absent
 from bench.suite.settings import TowerSettings
-from bench.suite.tower_files import bytes_of
+from bench.suite.tower_files import files_hash
 from bench.towers.batchnorm import GroupedBatchNorm2d, group_batchnorm, grouped_norms, record_statistics
 from bench.towers.blocks import blocks
 from bench.towers.build import build_towers, normalise
-from bench.towers.pretrained import begin
-from bench.towers.state_dicts import fit, located, read, start_from, tensors_of
+from bench.towers.pretrained import start_pretrained
+from bench.towers.state_dicts import load_tensors, locate_weights, read_state_dict, start_from, tensors_of
 from bench.towers.tokenization import SmallVocabulary
 from methods.clip import Clip
 from methods.protocol import Facts
@@ -154,7 +154,7 @@ def test_weights_come_back_from_every_form_of_file(tmp_path: Path, form: str) ->
     else:
         given_ = {f"module.{name}": x for name, x in given_.items()} if form in ("module", "wrapped") else given_
         torch.save({"state_dict": given_, "epoch": 3} if form == "wrapped" else given_, path)
-    fit(path, {"towers": towers})
+    load_tensors(path, {"towers": towers})
     assert equal(state_of(towers), wanted)
     names = tensors_of(path)
     assert all(name.startswith("towers.") for name in names)
@@ -165,7 +165,7 @@ def test_our_checkpoint_has_towers_and_method(tmp_path: Path) -> None:
     towers, method = lab.TinyTowers(), Siglip(Siglip.Config(), Facts(8, 4, 16, 0))
     state = {"towers": changed(state_of(towers)), "method": changed(method.state_dict())}
     torch.save({**state, "step": 5}, tmp_path / "c.pt")
-    fit(tmp_path / "c.pt", {"towers": towers, "method": method})
+    load_tensors(tmp_path / "c.pt", {"towers": towers, "method": method})
     assert equal(state_of(towers), state["towers"])
     assert equal(method.state_dict(), state["method"])
 
@@ -180,7 +180,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     torch.save(wrong, tmp_path / "w.pt")
     before = state_of(towers)
     with pytest.raises(UserError) as raised:
-        fit(tmp_path / "w.pt", {"towers": towers})
+        load_tensors(tmp_path / "w.pt", {"towers": towers})
     message = str(raised.value)
     assert f"lacks towers.{dropped} {list(state[dropped].shape)}" in message
     assert f"{bent} is [2, 9] in the file, but {list(state[bent].shape)} in the model" in message
@@ -188,7 +188,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     assert equal(state_of(towers), before)
     torch.save({"visual.a": torch.zeros(1)}, tmp_path / "few.pt")
     with pytest.raises(UserError, match=r"; and \d+ more$"):
-        fit(tmp_path / "few.pt", {"towers": towers})
+        load_tensors(tmp_path / "few.pt", {"towers": towers})
 
 
 @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, content: Any, messa
     os.mkfifo(tmp_path / "pipe.pt")
     with pytest.raises(UserError, match="it is a FIFO, not a file"):
         tensors_of(tmp_path / "pipe.pt")
-    assert bytes_of(str(tmp_path / "pipe.pt"), ()) == Absent(
+    assert files_hash(str(tmp_path / "pipe.pt"), ()) == Absent(
         f"{tmp_path / 'pipe.pt'}: cannot be read: it is a FIFO, not a file"
     )
     with pytest.raises(UserError, match="no such file"):
-        located(str(tmp_path / "none.pt"))
-    assert located(str(path)) == path
+        locate_weights(str(tmp_path / "none.pt"))
+    assert locate_weights(str(path)) == path
 
 
 def test_a_start_gives_the_towers_and_what_the_method_shares(tmp_path: Path) -> None:
@@ -251,10 +251,10 @@ def test_an_image_tower_begins_at_weights_in_any_wrapper(tmp_path: Path, form: s
     torch.save({"wrapped": {"state_dict": given_}, "model": {"model": given_, "epoch": 1}}.get(form, given_), path)
     towers, spec = rn50(path)
     text = state_of(towers.text)
-    begin(towers, spec, fetch=True)
+    start_pretrained(towers, spec, fetch=True)
     assert equal(state_of(towers.visual), wanted)
     assert equal(state_of(towers.text), text)
-    assert {name for name, x in read(path).items() if isinstance(x, torch.Tensor)} <= set(given_)
+    assert {name for name, x in read_state_dict(path).items() if isinstance(x, torch.Tensor)} <= set(given_)
 
 
 def test_a_projection_that_is_not_there_stays_fresh_and_other_parts_must_be(tmp_path: Path) -> None:
@@ -264,13 +264,13 @@ def test_a_projection_that_is_not_there_stays_fresh_and_other_parts_must_be(tmp_
     torch.save(backbone, tmp_path / "w.pt")
     towers, spec = rn50(tmp_path / "w.pt")
     before = state_of(towers.visual)
-    begin(towers, spec, fetch=True)
+    start_pretrained(towers, spec, fetch=True)
     for name, x in state_of(towers.visual).items():
         assert torch.equal(x, backbone.get(name, before[name]))
     backbone.pop("conv1.weight")
     torch.save({**backbone, "bn1.bias": torch.zeros(99), "odd": torch.zeros(1)}, tmp_path / "w.pt")
     with pytest.raises(UserError) as raised:
-        begin(*rn50(tmp_path / "w.pt"), fetch=True)
+        start_pretrained(*rn50(tmp_path / "w.pt"), fetch=True)
     message = str(raised.value)
     assert message.startswith(f"towers.image_start: {tmp_path / 'w.pt'}: does not fit: ")
     assert all(
@@ -281,7 +281,7 @@ def test_a_projection_that_is_not_there_stays_fresh_and_other_parts_must_be(tmp_
 def test_weights_that_are_not_there_are_left_out_of_a_forecast(tmp_path: Path) -> None:
     towers, spec = rn50(tmp_path / "none.pt")
     before = state_of(towers.visual)
-    begin(towers, spec, fetch=False)
+    start_pretrained(towers, spec, fetch=False)
     assert equal(state_of(towers.visual), before)
     with pytest.raises(UserError, match=r"image_start: .*none\.pt: no such file"):
-        begin(towers, spec, fetch=True)
+        start_pretrained(towers, spec, fetch=True)

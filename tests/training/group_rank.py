@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.distributed import FileStore
 
-from bench.distributed import Group, current, join, leave
+from bench.distributed import Group, current_group, join_group, leave_group
 from bench.towers.batchnorm import GroupedBatchNorm2d
 
 BATCH, GROUP = 12, 2  #: rows over all ranks, rows that share statistics
@@ -52,7 +52,7 @@ def results(group: Group) -> dict[str, object]:
         "running": (norm.running_mean, norm.running_var),
         "silent": (silent.running_mean, silent.running_var),
         "left": len(norm.seen),
-        "current": (current().rank, current().world),
+        "current": (current_group().rank, current_group().world),
     }
 
 
@@ -60,11 +60,11 @@ def main() -> None:
     rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     torch.set_num_threads(1)
     if world > 1:
-        join(rank, world, FileStore(str(folder / "meeting"), world), near=True)
-    torch.save(results(current()), folder / f"rank{rank}.pt")
-    leave()
-    assert current() == Group(), "after it left, a process is a group of one"
-    leave()
+        join_group(rank, world, FileStore(str(folder / "meeting"), world), near=True)
+    torch.save(results(current_group()), folder / f"rank{rank}.pt")
+    leave_group()
+    assert current_group() == Group(), "after it left, a process is a group of one"
+    leave_group()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bench.data.features.about import Encoder
 from bench.data.features.texts import TextPlan
-from bench.data.features.writing import Array, Content, write
+from bench.data.features.writing import Array, Content, write_feature_set
 from bench.data.strings import TEXT_LISTS, Strings
 
 CLASSES = ("apple", "boat", "cat", "drum", "egg", "fox", "goat", "hat")
@@ -68,7 +68,7 @@ def feature_set(
         templates=TEMPLATES if labelled else (),
         prompts=prompts if texts else (),
     )
-    write(folder, content)
+    write_feature_set(folder, content)
     return folder
 
 

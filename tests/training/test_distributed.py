@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.distributed import Group, current
+from bench.distributed import Group, current_group
 
 RANK = Path(__file__).with_name("group_rank.py")
 WORLDS = (1, 3)
@@ -55,7 +55,7 @@ def test_a_batch_that_does_not_divide_is_refused(world: int, batch: int) -> None
 
 
 def test_this_process_is_a_group_of_one() -> None:
-    assert current() == Group(0, 1)
+    assert current_group() == Group(0, 1)
 
 
 def test_every_rank_knows_its_place(found: dict[int, list[dict[str, Any]]]) -> None:

@@ -339,7 +339,7 @@ def test_poisoned_rows_have_the_features_of_the_images_that_are_attacked(feature
 
 def test_features_are_never_copied_as_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pixels of other pairs than those in memory are decoded by processes, into bytes; features have no bytes."""
-    monkeypatch.setattr("bench.evaluation.pixels.processes", lambda *_: 2)
+    monkeypatch.setattr("bench.evaluation.pixels.worker_count", lambda *_: 2)
     folder = STORED.training_set(tmp_path / "many", rows=600)
     STORED.feature_set(folder / "evaluation" / "shapes", "shapes", [["fox"], ["hat"], ["cat"]], labelled=True)
     manifest, pairs = attacked(folder)

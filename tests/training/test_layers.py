@@ -17,7 +17,7 @@ from bench.suite.suite import load_suite
 from bench.towers.build import OpenClipTowers, build_towers
 from bench.towers.tokenization import SmallVocabulary
 from bench.training.inputs import InputsReader
-from bench.training.job import build, prepare
+from bench.training.job import build_model, prepare_model
 from bench.training.optimizer import layer_factors, make_optimiser, named_parameters, set_trainable
 
 SUITE = """\
@@ -72,8 +72,8 @@ def test_the_rate_falls_by_one_factor_a_block_from_the_projection_to_the_embeddi
 
 def test_the_optimiser_has_these_rates_beside_those_of_the_method(runs: Callable[..., list[Run]]) -> None:
     run = runs("train.layer_decay=0.5")[0]
-    towers, method = build(run, InputsReader().for_model(run))
-    prepare(method, towers, run, None, None)
+    towers, method = build_model(run, InputsReader().for_model(run))
+    prepare_model(method, towers, run, None, None)
     set_trainable(method, towers, method.phases()[0])
     groups = make_optimiser(method, towers, method.phases()[0], run.train).param_groups
     rate = {id(x): group["lr"] / run.train.lr for group in groups for x in group["params"]}
@@ -89,8 +89,8 @@ def test_a_frozen_tower_stays_and_costs_no_backward_pass(kind: str, tower: str, 
     for run, other in zip(frozen, free, strict=True):
         inputs = InputsReader().for_model(run)
         assert step_prices(run, inputs).flops["train"] < step_prices(other, inputs).flops["train"]
-        towers, method = build(run, inputs)
-        prepare(method, towers, run, None, None)
+        towers, method = build_model(run, inputs)
+        prepare_model(method, towers, run, None, None)
         set_trainable(method, towers, method.phases()[0])
         for name, parameter in named_parameters(method, towers):
             assert parameter.requires_grad != name.startswith(f"towers.{tower}."), name
@@ -99,8 +99,8 @@ def test_a_frozen_tower_stays_and_costs_no_backward_pass(kind: str, tower: str, 
 def test_a_phase_that_has_nothing_left_to_train_is_refused(runs: Callable[..., list[Run]]) -> None:
     run = runs("train.freeze=text")[0]
     inputs = InputsReader().for_model(run)
-    towers, method = build(run, inputs)
-    prepare(method, towers, run, None, None)
+    towers, method = build_model(run, inputs)
+    prepare_model(method, towers, run, None, None)
     phase = replace(method.phases()[0], trainable=lambda name: name.startswith("towers.text."))
     with pytest.raises(
         UserError, match=r"train.freeze: leaves nothing to train in phase 'train' of clip; omit the row"

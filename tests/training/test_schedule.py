@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import data
-from bench.data.source import source
+from bench.data.source import data_source
 from bench.errors import UserError
 from bench.loading.loader import Batches
 from bench.suite.settings import DataSettings
@@ -56,7 +56,7 @@ def test_what_older_stores_hold_has_no_epoch_of_the_budget() -> None:
 
 @pytest.fixture(scope="module")
 def pairs() -> data.Pairs:
-    return source(DataSettings()).pairs()
+    return data_source(DataSettings()).pairs()
 
 
 @pytest.mark.parametrize("batch", [100, 128, 257])

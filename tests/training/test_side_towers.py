@@ -57,7 +57,7 @@ def test_an_average_follows_parameters_by_its_decay_and_takes_buffers_as_they_ar
     side_towers.hold_average(method, towers)
     start = state(towers)
     moved(towers, 1.0)
-    side_towers.follow(method, towers, clock(0))
+    side_towers.update_average(method, towers, clock(0))
     parameters = {name for name, _ in towers.named_parameters()}
     floating = [name for name, x in start.items() if x.is_floating_point()]
     assert set(floating) - parameters, "these towers have running statistics"
@@ -65,7 +65,7 @@ def test_an_average_follows_parameters_by_its_decay_and_takes_buffers_as_they_ar
     for name in floating:
         expected = start[name] + (0.25 if name in parameters else 1.0)
         torch.testing.assert_close(once[name], expected, rtol=1e-5, atol=1e-5, msg=name)
-    side_towers.follow(method, towers, clock(1))
+    side_towers.update_average(method, towers, clock(1))
     for name in sorted(parameters):
         expected = start[name] + (1.0 - 0.75 * 0.875)
         torch.testing.assert_close(state(towers.side)[name], expected, rtol=1e-5, atol=1e-5, msg=name)
@@ -92,7 +92,7 @@ def test_the_ends_of_the_decay_are_no_average(decay: float, same: str) -> None:
     before = state(towers.side)
     moved(towers, 0.5)
     method.decay = decay
-    side_towers.follow(method, towers, clock(0))
+    side_towers.update_average(method, towers, clock(0))
     expected = before if same == "side" else state(towers)
     for name, parameter in towers.side.named_parameters():
         torch.testing.assert_close(parameter, expected[name], rtol=1e-6, atol=1e-6, msg=name)
@@ -104,7 +104,7 @@ def test_a_decay_outside_the_unit_interval_is_the_methods_mistake(decay: float) 
     side_towers.hold_average(method, towers)
     method.decay = decay
     with pytest.raises(ValueError, match=rf"side_decay gives {decay} at step 0, but it must lie in \[0, 1\]"):
-        side_towers.follow(method, towers, clock(0))
+        side_towers.update_average(method, towers, clock(0))
 
 
 def test_a_reference_has_the_weights_of_its_run_and_stays(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_reference_has_the_weights_of_its_run_and_stays(tmp_path: Path) -> Non
     for name, x in state(towers).items():
         assert torch.equal(x, own[name]), "the trained towers do not begin there"
     moved(towers, 1.0)
-    side_towers.follow(method, towers, clock(0))
+    side_towers.update_average(method, towers, clock(0))
     for name, x in state(towers.side).items():
         assert torch.equal(x, state(trained)[name]), name
 
@@ -127,24 +127,24 @@ def test_checkpoints_hold_an_average_but_no_reference() -> None:
     towers, method = towers_of(0), Averaged(Averaged.Config(), FACTS)
     side_towers.hold_average(method, towers)
     moved(towers, 1.0)
-    side_towers.follow(method, towers, clock(0))
-    saved, wanted = side_towers.state(method, towers), state(towers.side)
+    side_towers.update_average(method, towers, clock(0))
+    saved, wanted = side_towers.side_state(method, towers), state(towers.side)
     again = towers_of(3)
     side_towers.hold_average(method, again)
-    side_towers.restore(method, again, saved)
+    side_towers.restore_side(method, again, saved)
     for name, x in state(again.side).items():
         assert torch.equal(x, wanted[name]), name
     beside = Beside(Beside.Config(), FACTS)
     side_towers.hold_reference(beside, towers, None)
-    assert side_towers.state(beside, towers) == {}
+    assert side_towers.side_state(beside, towers) == {}
 
 
 def test_a_method_without_a_side_has_none() -> None:
     towers, method = towers_of(0), Clip(Clip.Config(), FACTS)
     side_towers.hold_reference(method, towers, None)
     side_towers.hold_average(method, towers)
-    side_towers.follow(method, towers, clock(0))
-    side_towers.restore(method, towers, {})
-    assert side_towers.state(method, towers) == {}
+    side_towers.update_average(method, towers, clock(0))
+    side_towers.restore_side(method, towers, {})
+    assert side_towers.side_state(method, towers) == {}
     with pytest.raises(RuntimeError, match=r"towers\.side: the method declares none"):
         _ = towers.side

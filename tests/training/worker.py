@@ -53,7 +53,7 @@ def make_run(settings: dict[str, object]) -> Run:
         label="test",
         method=s["method"],
         preset=None,
-        config=hyperparameters.resolve(s["method"], None, s["config"]),
+        config=hyperparameters.resolve_config(s["method"], None, s["config"]),
         data=DataSettings.model_validate(MADE_UP if s["stored"] else {"name": "emoji", "size": 32}),
         noise=s["noise"],
         rate=s["rate"],

@@ -65,11 +65,11 @@ def keyed(purpose: str, key: str) -> str:
     return hashlib.sha256(f"{purpose}:{key}".encode()).hexdigest()
 
 
-def smallest(keys: Iterable[str], purpose: str, count: int) -> set[str]:
+def smallest_keys(keys: Iterable[str], purpose: str, count: int) -> set[str]:
     return set(sorted(keys, key=lambda key: keyed(purpose, key))[:count])
 
 
-def fetch(folder: Path | None, into: Path) -> dict[str, Path]:
+def unpack_packages(folder: Path | None, into: Path) -> dict[str, Path]:
     """Unpack every package; {package name: its folder}."""
     roots = {}
     for name, version in PACKAGES.items():
@@ -101,7 +101,7 @@ def rasterise(art: bytes) -> Image.Image:
     return image
 
 
-def render(drawings: Iterable[EmojiDrawing]) -> tuple[dict[str, bytes], dict[str, str]]:
+def render_drawings(drawings: Iterable[EmojiDrawing]) -> tuple[dict[str, bytes], dict[str, str]]:
     """Lossless WebP bytes by key; and which keys share their pixels with another concept, hence have no one label."""
     encoded: dict[str, bytes] = {}
     same: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
@@ -121,15 +121,15 @@ def render(drawings: Iterable[EmojiDrawing]) -> tuple[dict[str, bytes], dict[str
 def splits(drawings: list[EmojiDrawing]) -> dict[str, str]:
     """Key -> split. Every training concept keeps a training pair; shift sets show training concepts only."""
     codes = {d.concept.code for d in drawings if d.style.split == "train"}
-    novel = smallest(codes, "novel", round(NOVEL_SHARE * len(codes)))
+    novel = smallest_keys(codes, "novel", round(NOVEL_SHARE * len(codes)))
     known = [d for d in drawings if d.style.split == "train" and d.concept.code not in novel]
     by_concept = defaultdict(list)
     for d in known:
         by_concept[d.concept.code].append(d.key)
-    kept = {next(iter(smallest(keys, "kept", 1))) for keys in by_concept.values()}
+    kept = {next(iter(smallest_keys(keys, "kept", 1))) for keys in by_concept.values()}
     free = [d.key for d in known if d.key not in kept]
-    iid = smallest(free, "iid", round(IID_SHARE * len(known)))
-    validation = smallest(set(free) - iid, "validation", round(VALIDATION_SHARE * len(known)))
+    iid = smallest_keys(free, "iid", round(IID_SHARE * len(known)))
+    validation = smallest_keys(set(free) - iid, "validation", round(VALIDATION_SHARE * len(known)))
     split = {d.key: "novel" for d in drawings if d.style.split == "train"}
     split |= {d.key: "train" for d in known}
     split |= dict.fromkeys(iid, "iid") | dict.fromkeys(validation, "validation")
@@ -153,7 +153,7 @@ def sample(drawing: EmojiDrawing, split: str) -> bytes:
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
-def write_shard(path: Path, members: Mapping[str, bytes]) -> None:
+def write_style(path: Path, members: Mapping[str, bytes]) -> None:
     """A gzipped tar without times, owners or file names: the same members give the same bytes."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.USTAR_FORMAT) as archive:
@@ -166,7 +166,7 @@ def write_shard(path: Path, members: Mapping[str, bytes]) -> None:
         packed.write(raw.getvalue())
 
 
-def build(roots: Mapping[str, Path], out: Path) -> None:
+def build_pack(roots: Mapping[str, Path], out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     concepts = concepts_of(roots["emojibase-data"], roots["emojilib"])
     drawings = [
@@ -174,7 +174,7 @@ def build(roots: Mapping[str, Path], out: Path) -> None:
         for style in STYLES
         for concept, art in art_of(style, roots[style.package], concepts)
     ]
-    images, twins = render(drawings)
+    images, twins = render_drawings(drawings)
     drawings = [d for d in drawings if d.key not in twins]
     split = splits(drawings)
     for key, keys in sorted(twins.items()):
@@ -186,7 +186,7 @@ def build(roots: Mapping[str, Path], out: Path) -> None:
             if d.style is style and d.key in split:
                 members |= {f"{d.key}.webp": images[d.key], f"{d.key}.json": sample(d, split[d.key])}
         path = out / f"{style.name}.tar.gz"
-        write_shard(path, members)
+        write_style(path, members)
         sums.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
         print(f"{path.name}: {len(members) // 2} pairs, {path.stat().st_size / 1e6:.2f} MB")
     (out / "sha256s").write_text("".join(sums))
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        build(fetch(options.tarballs, Path(scratch)), options.out)
+        build_pack(unpack_packages(options.tarballs, Path(scratch)), options.out)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ LETTERS = (
 LAYOUT = ["GSUB", "GPOS", "GDEF", "kern", "MATH", "FFTM"]
 
 
-def build(path: Path) -> None:
+def build_font(path: Path) -> None:
     """Write the font to `path`. Raises OSError."""
     options = subset.Options(layout_features=[], notdef_outline=True, name_IDs=[0, 1, 2, 3, 4, 5, 6, 13, 14])
     options.drop_tables += LAYOUT
@@ -44,6 +44,6 @@ def build(path: Path) -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
-    build(FOLDER / "BenchSans.ttf")
+    build_font(FOLDER / "BenchSans.ttf")
     licence = Path(font_manager.findfont("DejaVu Sans")).with_name("LICENSE_DEJAVU")
     shutil.copyfile(licence, FOLDER / "LICENSE")

@@ -47,7 +47,7 @@ def art_of(style: Style, root: Path, concepts: Sequence[Concept]) -> Iterator[tu
             yield concept, files[concept.code].read_bytes()
 
 
-def resolve(icons: Mapping[str, Any], name: str) -> str | None:
+def resolve_alias(icons: Mapping[str, Any], name: str) -> str | None:
     """An icon's own name behind aliases; None when there is none or the alias turns the drawing around."""
     while name not in icons["icons"]:
         alias = icons.get("aliases", {}).get(name)
@@ -59,7 +59,7 @@ def resolve(icons: Mapping[str, Any], name: str) -> str | None:
 
 def by_code_point(icons: Mapping[str, Any], chars: Mapping[str, str], concepts: Sequence[Concept]) -> dict[str, str]:
     names = {bare(code): name for code, name in sorted(chars.items())}
-    found = {c.code: resolve(icons, names[c.code]) for c in concepts if c.code in names}
+    found = {c.code: resolve_alias(icons, names[c.code]) for c in concepts if c.code in names}
     return {code: name for code, name in found.items() if name is not None}
 
 
@@ -76,7 +76,7 @@ def by_name(icons: Mapping[str, Any], concepts: Sequence[Concept]) -> dict[str, 
             spelling = concept.slugs[rank].replace("-", "") if rank < len(concept.slugs) else ""
             if concept.code in found or spelling not in spelled:
                 continue
-            name = resolve(icons, spelled[spelling])
+            name = resolve_alias(icons, spelled[spelling])
             if name is not None and name not in taken:
                 found[concept.code] = name
                 taken.add(name)

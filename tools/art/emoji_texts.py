@@ -47,7 +47,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", clean(text).replace("'", "")).strip("-")
 
 
-def distinct(texts: Iterable[str]) -> list[str]:
+def distinct_texts(texts: Iterable[str]) -> list[str]:
     """Texts in order, later spellings of the same words left out."""
     first: dict[str, str] = {}
     for text in texts:
@@ -104,7 +104,7 @@ def concepts_of(emojibase: Path, emojilib: Path) -> list[Concept]:
         label, *others = names[e["hexcode"]]
         own = (label, *(n for n in others if is_words(n) and slug(n) not in labels and uses[slug(n)] == 1))
         code = bare(e["hexcode"])
-        words = distinct(clean(w) for w in [*e.get("tags", []), *extra.get(code, [])])
+        words = distinct_texts(clean(w) for w in [*e.get("tags", []), *extra.get(code, [])])
         taken = {slug(name) for name in own}
         keywords = tuple(w for w in words if is_words(w) and slug(w) not in taken)
         heading = clean(headings["subgroups"][keys["subgroups"][str(e["subgroup"])]]).replace(" / ", " or ")
@@ -115,4 +115,4 @@ def concepts_of(emojibase: Path, emojilib: Path) -> list[Concept]:
 
 
 def candidate_names(entry: Mapping[str, Any], codes: Mapping[str, list[str]]) -> list[str]:
-    return distinct(clean(name) for name in [entry["label"], *codes.get(entry["hexcode"], [])])
+    return distinct_texts(clean(name) for name in [entry["label"], *codes.get(entry["hexcode"], [])])

@@ -20,8 +20,8 @@ def test_passes_every_check() -> None:
 
 def test_without_smoothing_it_is_clip() -> None:
     registry.add_plugin(FILE)
-    kind: Any = registry.find("my_loss")
+    kind: Any = registry.find_method("my_loss")
     claim = kind.identities[0]  # names the hyper-parameters beside the Config; the others keep their defaults
-    own, clip = lab.build(kind, **claim.config), lab.build(Clip, **claim.other)
-    z = lab.inputs("A")
-    torch.testing.assert_close(lab.objective(own, z), lab.objective(clip, z), rtol=1e-12, atol=0.0)
+    own, clip = lab.build_adapter(kind, **claim.config), lab.build_adapter(Clip, **claim.other)
+    z = lab.oracle_inputs("A")
+    torch.testing.assert_close(lab.step_loss(own, z), lab.step_loss(clip, z), rtol=1e-12, atol=0.0)

@@ -11,14 +11,14 @@ from bench.catalogue.families.family import DatasetFacts, PackageTask, TaskFamil
 from bench.catalogue.families.shipped import SHIPPED
 from bench.registry import Registry
 
-__all__ = ["FAMILIES", "DatasetFacts", "PackageTask", "TaskFamily", "chance", "unfit"]
+__all__ = ["FAMILIES", "DatasetFacts", "PackageTask", "TaskFamily", "chance", "why_unmeasurable"]
 
 FAMILIES: Registry[TaskFamily] = Registry(
     "a family of evaluation tasks", SHIPPED, absent="no family of evaluation tasks"
 )
 
 
-def unfit(name: str, dataset: str) -> str:
+def why_unmeasurable(name: str, dataset: str) -> str:
     """Return why a family cannot be measured on a data set; "" if it can or if that is not known yet."""
     family = FAMILIES[name]
     if family.of_package(dataset):
@@ -28,7 +28,7 @@ def unfit(name: str, dataset: str) -> str:
         return f"{dataset!r}: {name} has no task on it, but on {', '.join(dict.fromkeys(sets))}"
     entry = evaluation_sets.expected(dataset)
     if entry is None:
-        return evaluation_sets.unknown(dataset)
+        return evaluation_sets.unknown_set(dataset)
     if not family.on_training_pairs and evaluation_sets.known(dataset) is None:
         return ""
     return family.misfit(entry)

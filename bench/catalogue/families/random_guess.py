@@ -15,14 +15,14 @@ MEMORISATION_SAMPLE = 8192  #: training pairs whose captions are ranked, at most
 DISTRACTORS = 1023  #: captions of other pairs that a training pair's own caption is ranked among, at most
 
 
-def tops(classes: int) -> tuple[int, ...]:
+def top_ks(classes: int) -> tuple[int, ...]:
     """Return the k of top-k accuracies: 1, and 5 if there are more classes than that."""
     return tuple(k for k in TOPS if k == 1 or k < classes)
 
 
 def of_ranked_classes(label: str, facts: DatasetFacts) -> Mapping[str, float]:
     """Return top-k accuracies among the classes of a label."""
-    return {f"top{k}": k / facts.classes[label] for k in tops(facts.classes[label])}
+    return {f"top{k}": k / facts.classes[label] for k in top_ks(facts.classes[label])}
 
 
 def of_places(label: str, facts: DatasetFacts) -> Mapping[str, float]:

@@ -104,7 +104,7 @@ SHIPPED = (
         short="AdamW probe",
         text="One linear layer on frozen image embeddings, trained as CyCLIP's code does: another protocol, other "
         "numbers.",
-        measure="bench.evaluation.measures:adamw",
+        measure="bench.evaluation.measures:adamw_accuracy",
         reads="projected",
     ),
     TaskFamily(

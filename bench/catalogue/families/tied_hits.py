@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def hits(better: np.ndarray, tied_wrong: np.ndarray, tied_right: np.ndarray, k: int) -> NDArray[np.float64]:
+def hit_probability(better: np.ndarray, tied_wrong: np.ndarray, tied_right: np.ndarray, k: int) -> NDArray[np.float64]:
     """Return float64 [n]: the probability that a right answer is among the first k (0 or 1 without ties).
 
     Of each query: candidates better than its best right answer, wrong ones as good as it, right ones as good as it (at

@@ -23,18 +23,18 @@ SIGMAS = 4.5
 
 @case("bayes", "bayes_weighted_cl/fixed_weights*/*")
 def _given_weights(_section: str, _entries: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
-    method, z = lab.made(Bayes, expected), lab.inputs(name)
+    method, z = lab.adapter_of(Bayes, expected), lab.oracle_inputs(name)
     given = values()["bayes_weighted_cl"]["fixed_weights"][name]
     log_w = {key: lab.exact_tensor(given[f"W_{key}_anchor"]).log() for key in z}
     loss = method.loss(z, log_w, slice(0, len(z["image"])))["weighted_contrastive"]
-    yield from lab.graded(method, loss, z, expected)
+    yield from lab.compare_loss(method, loss, z, expected)
 
 
 @case("bayes", "bayes_weighted_cl/all_ones/*")
 def _ones(name: str, expected: OracleEntry) -> KnownValues:
-    z = lab.inputs(name)
-    yield from lab.compared(lab.made(Bayes, expected, sweeps=0), z, expected["loss"])
-    yield from lab.compared(lab.made(Clip, expected), z, expected["clip"])
+    z = lab.oracle_inputs(name)
+    yield from lab.compare_step(lab.adapter_of(Bayes, expected, sweeps=0), z, expected["loss"])
+    yield from lab.compare_step(lab.adapter_of(Clip, expected), z, expected["clip"])
 
 
 def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
@@ -47,8 +47,8 @@ def _sampled(method: Bayes, z: Tensors, steps: int) -> Tensor:
 
 @case("bayes", "bayes_weighted_cl/gibbs_statistics/*")
 def _gibbs(key: str, expected: OracleEntry) -> KnownValues:
-    method = lab.made(Bayes, expected, variant="b=a" if expected["b_plus"] == expected["a_plus"] else "b=0")
-    z = lab.inputs(key[0])
+    method = lab.adapter_of(Bayes, expected, variant="b=a" if expected["b_plus"] == expected["a_plus"] else "b=0")
+    z = lab.oracle_inputs(key[0])
     log_w, eye = _sampled(method, z, CHAINS), torch.eye(len(z["image"]), dtype=torch.bool)
     weighted = log_w + (method.scale() * z["image"] @ z["text"].T).detach()
     compare = partial(_within_errors, expected["n_chains"])
@@ -89,14 +89,14 @@ def _within_errors(
 def _moments(_: OracleEntry) -> KnownValues:
     """Compare the numbers of the entry's note, for 256 images that all have the same similarities."""
     # A very narrow prior keeps u at 0.3, whatever the normaliser is.
-    method = lab.build(Bayes, a_u=0.3e9, b_u=1e9, sweeps=1, temperature=1.0)
+    method = lab.build_adapter(Bayes, a_u=0.3e9, b_u=1e9, sweeps=1, temperature=1.0)
     weights, eye = _sampled(method, _same_for_all(2.0, 1.5), 8).exp(), torch.eye(256, dtype=torch.bool)
     yield from _moments_of("positives", weights[:, eye].flatten(), 1.0714285714, 0.1913265306)
     yield from _moments_of("negatives", weights[:, ~eye].flatten(), 0.9569377990, 0.0915729951)
     # A row's first visit leaves u as drawn. Its law depends on the sum of the weighted e^m alone, here 2 + 255 x 2/255.
-    method, z = lab.build(Bayes, rows=2048, sweeps=1, ema_u=0.5, temperature=1.0), _same_for_all(2.0, 2 / 255)
+    method, z = lab.build_adapter(Bayes, rows=2048, sweeps=1, ema_u=0.5, temperature=1.0), _same_for_all(2.0, 2 / 255)
     for step, ids in enumerate(torch.arange(2048).chunk(8)):
-        method.observe(z, Batch(ids, lab.clock(step)))
+        method.observe(z, Batch(ids, lab.a_clock(step)))
     yield from _moments_of("rates", method.log_u_image.exp(), 0.25, 0.0625)
 
 

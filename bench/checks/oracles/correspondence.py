@@ -36,7 +36,7 @@ def _whole(z: Tensors) -> slice:
 
 
 def _crcl(entry: OracleEntry, labels: torch.Tensor, **config: Any) -> Crcl:
-    method: Crcl = lab.made(Crcl, entry, len(labels), **{"floor": 1e-10, "learnable_scale": True, **config})
+    method: Crcl = lab.adapter_of(Crcl, entry, len(labels), **{"floor": 1e-10, "learnable_scale": True, **config})
     method.label.copy_(labels)
     return method
 
@@ -44,7 +44,7 @@ def _crcl(entry: OracleEntry, labels: torch.Tensor, **config: Any) -> Crcl:
 @case("crcl", "crcl/cases/*/out/*")
 def _crcl_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     method = _crcl(entry, lab.exact_tensor(expected["labels"]), **WARM_LATER)
-    yield from _crcl_step(method, lab.inputs(name), None, expected)
+    yield from _crcl_step(method, lab.oracle_inputs(name), None, expected)
     yield KnownValue("labels after the step", method.label, expected["labels_after"])
 
 
@@ -52,7 +52,7 @@ def _crcl_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownVal
 def _crcl_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     """A warm pass and another; a later stage has its warm pass under WARM_LATER."""
     labels = lab.exact_tensor(entry["start_labels"])
-    for number, (z, batch, _) in enumerate(lab.trace(entry["inputs"])):
+    for number, (z, batch, _) in enumerate(lab.trace_steps(entry["inputs"])):
         warm = batch.clock.epoch < entry["warm_epochs"]
         later = WARM_LATER if warm and entry["stage"] > 0 else {"alpha": entry["alpha"], "warm": 0.5}
         method = _crcl(entry, labels, **later)
@@ -62,9 +62,9 @@ def _crcl_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
 
 
 def _crcl_step(method: Crcl, z: Tensors, batch: Batch | None, expected: OracleEntry) -> KnownValues:
-    observed = lab.observed(method, z, batch)
+    observed = lab.observe(method, z, batch)
     terms = method.loss(z, observed, _whole(z))
-    yield from lab.graded(method, terms["active"] + terms["complementary"], z, expected)
+    yield from lab.compare_loss(method, terms["active"] + terms["complementary"], z, expected)
     complementary = terms["complementary"] / method.config.complementary_weight
     yield KnownValue("complementary", complementary, expected["complementary"])
     ones = method.loss(z, {"label": torch.ones_like(observed["label"])}, _whole(z))
@@ -73,19 +73,19 @@ def _crcl_step(method: Crcl, z: Tensors, batch: Batch | None, expected: OracleEn
 
 @case("gsc", "gsc/cases/*/out/*")
 def _gsc_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
-    method = lab.made(Gsc, entry, len(expected["targets"]), **OFFICIAL_GSC)
+    method = lab.adapter_of(Gsc, entry, len(expected["targets"]), **OFFICIAL_GSC)
     method.target.copy_(lab.exact_tensor(expected["targets"]))
-    yield from _gsc_step(method, lab.inputs(name), None, expected)
+    yield from _gsc_step(method, lab.oracle_inputs(name), None, expected)
     yield KnownValue("prediction", method.share, expected["prediction"])
     yield KnownValue("structure score", 1 - method.disagreement, expected["structure_score"])
 
 
 @case("gsc", "gsc/traces/*/steps")
 def _gsc_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
-    method = lab.made(Gsc, entry, lab.correspondence(entry["inputs"])["N"], **OFFICIAL_GSC)
+    method = lab.adapter_of(Gsc, entry, lab.correspondence(entry["inputs"])["N"], **OFFICIAL_GSC)
     names = {"targets": "target", "preds": "share", "preds_targets": "share_average"}
     names |= {"topo_targets": "agreement_average"}
-    for number, (z, batch, ends) in enumerate(lab.trace(entry["inputs"])):
+    for number, (z, batch, ends) in enumerate(lab.trace_steps(entry["inputs"])):
         expected = steps[number]
         yield from _gsc_step(method, z, batch, expected)
         if ends:
@@ -97,16 +97,18 @@ def _gsc_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
 
 
 def _gsc_step(method: Gsc, z: Tensors, batch: Batch | None, expected: OracleEntry) -> KnownValues:
-    observed = lab.observed(method, z, batch)
+    observed = lab.observe(method, z, batch)
     terms = method.loss(z, observed, _whole(z))
-    yield from lab.graded(method, terms["cross_modal"] + terms["structure"], z, expected)
+    yield from lab.compare_loss(method, terms["cross_modal"] + terms["structure"], z, expected)
     yield KnownValue("cross-modal loss", terms["cross_modal"], expected["cross"])
     settings = {key: getattr(method.config, key) for key in ("temperature", "intra_scale", "per_batch")}
-    alone = lab.build(Gsc, structure_weight=1.0, **settings)  # one case has weight 0
+    alone = lab.build_adapter(Gsc, structure_weight=1.0, **settings)  # one case has weight 0
     yield KnownValue("structure loss", alone.loss(z, observed, _whole(z))["structure"], expected["structure"])
     # By default logits are multiplied by 128/B: as if the square root of that were part of each target.
     root = (128 / len(z["image"])) ** 0.5
-    scaled = lab.build(Gsc, structure_weight=1.0, **{**settings, "per_batch": True}).loss(z, observed, _whole(z))
+    scaled = lab.build_adapter(Gsc, structure_weight=1.0, **{**settings, "per_batch": True}).loss(
+        z, observed, _whole(z)
+    )
     heavier = alone.loss(z, {"target": root * observed["target"]}, _whole(z))["structure"] / root
     yield KnownValue("structure loss at a batch of 128", scaled["structure"], heavier)
 
@@ -127,9 +129,9 @@ RULES = {"paper": "paper", "row": "official", "official_clean": "official", "off
 
 @case("ncr", "ncr/cases/*/out/*")
 def _ncr_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
-    z = lab.inputs(name)
+    z = lab.oracle_inputs(name)
     total = len(z["image"])
-    method = lab.made(Ncr, entry, margins=RULES.get(entry["margins"], "paper"))
+    method = lab.adapter_of(Ncr, entry, margins=RULES.get(entry["margins"], "paper"))
     constants: Tensors = {}
     if entry["mode"] == "train":
         # As noisy rows have them, targets are predictions.
@@ -141,15 +143,15 @@ def _ncr_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValu
             "used": torch.ones(total, dtype=torch.bool),
         }
     loss = lab.sum_of_tiles(method, z, constants)
-    yield from lab.graded(method, loss, z, expected)
+    yield from lab.compare_loss(method, loss, z, expected)
     if "official_sum" in expected:
         yield KnownValue("loss as a sum", loss * total, expected["official_sum"])
 
 
 @case("ncr", "ncr/parts/*")
 def _ncr_part(entry: OracleEntry) -> KnownValues:
-    method = lab.made(Ncr, entry)
-    observed = lab.observed(method, lab.inputs(entry["inputs"]))
+    method = lab.adapter_of(Ncr, entry)
+    observed = lab.observe(method, lab.oracle_inputs(entry["inputs"]))
     for key in ("prediction", "row_loss"):
         yield KnownValue(key, observed[key], entry[key])
 
@@ -170,13 +172,13 @@ def _ncr_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     given = lab.correspondence(entry["inputs"])
     epochs = 1 + given["steps"][-1]["epoch"]
     shares = {"warm": entry["warm_epochs"] / epochs, "noisy_from": entry["noisy_rows_from_epoch"] / epochs}
-    method = lab.made(Ncr, entry, given["N"], margins=RULES[entry["margins"]], **shares)
-    for number, (z, batch, ends) in enumerate(lab.trace(entry["inputs"])):
+    method = lab.adapter_of(Ncr, entry, given["N"], margins=RULES[entry["margins"]], **shares)
+    for number, (z, batch, ends) in enumerate(lab.trace_steps(entry["inputs"])):
         expected = steps[number]
         for name, state in expected["state"].items():  # as the step uses it
             yield KnownValue(f"{name} before step {number}", getattr(method, name).double(), state)
-        observed = lab.observed(method, z, batch)
-        yield from lab.compared(method, z, expected, observed)
+        observed = lab.observe(method, z, batch)
+        yield from lab.compare_step(method, z, expected, observed)
         for key in ("prediction", "row_loss"):
             yield KnownValue(f"{key} of step {number}", observed[key], expected[key])
         used = observed.get("used", torch.ones(len(batch.ids)))
@@ -188,33 +190,33 @@ def _ncr_trace(entry: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
 @case("decl_evidential", "decl_evidential/cases/*/out/*")
 def _decl_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     """Compare a step late in a run, when the number of negatives has come down to the one that is given."""
-    z = lab.inputs(name)
+    z = lab.oracle_inputs(name)
     total = len(z["image"])
-    method = lab.made(DeclEvidential, entry, total, hinge="sum", negatives=expected["negatives"])
+    method = lab.adapter_of(DeclEvidential, entry, total, hinge="sum", negatives=expected["negatives"])
     method.clean.copy_(torch.tensor(expected["clean"]))
     yield from _decl_step(method, z, Batch(torch.arange(total), Clock(9, "train", 0.9, 9)), expected)
 
 
 def _decl_step(method: DeclEvidential, z: Tensors, batch: Batch, expected: OracleEntry) -> KnownValues:
-    observed = lab.observed(method, z, batch)
+    observed = lab.observe(method, z, batch)
     terms = method.loss(z, observed, _whole(z))
     yield KnownValue("number of negatives", observed["negatives"], expected["negatives"])
     yield KnownValue("flags in use", observed["clean"].double(), expected.get("clean", expected.get("clean_used")))
     yield KnownValue("evidential loss", terms["evidential"], expected["edl"])
     yield KnownValue("hinge", terms["hinge"], expected["hinge"])
-    yield from lab.graded(method, terms["evidential"] + terms["hinge"], z, expected)
+    yield from lab.compare_loss(method, terms["evidential"] + terms["hinge"], z, expected)
     mean = DeclEvidential(replace(method.config, hinge="mean"), method.facts).double().loss(z, observed, _whole(z))
     yield KnownValue("hinge as the mean at a batch of 128", mean["hinge"], 128 / len(z["image"]) * expected["hinge"])
 
 
 @case("decl_evidential", "decl_evidential/evidence/*")
 def _evidence(entry: OracleEntry) -> KnownValues:
-    z, single = lab.inputs(entry["inputs"]), 1e-7  # get_correspondence returns its predictions in fp32
-    method = lab.made(DeclEvidential, entry, len(z["image"]))
+    z, single = lab.oracle_inputs(entry["inputs"]), 1e-7  # get_correspondence returns its predictions in fp32
+    method = lab.adapter_of(DeclEvidential, entry, len(z["image"]))
     share, uncertainty = method.correspondence(z)
     yield KnownValue("share of the own pair", share, entry["share"], single)
     yield KnownValue("uncertainty", uncertainty, entry["uncertainty"], single)
-    lab.observed(method, z)
+    lab.observe(method, z)
     yield KnownValue("recorded flags", method.clean.double(), entry["clean"])
 
 
@@ -224,8 +226,8 @@ def _decl_trace(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     source = lab.correspondence(trace["inputs"])
     passes = source["steps"][-1]["epoch"] + 1
     settings: OracleEntry = {"hinge": "sum", "warm": trace["warm_epochs"] / passes, "negatives": 3, "anneal": 1.0}
-    method = lab.made(DeclEvidential, trace, source["N"], **settings)
-    for (z, batch, _), expected in zip(lab.trace(trace["inputs"]), steps, strict=True):
+    method = lab.adapter_of(DeclEvidential, trace, source["N"], **settings)
+    for (z, batch, _), expected in zip(lab.trace_steps(trace["inputs"]), steps, strict=True):
         yield from _decl_step(method, z, batch, expected)
         flags = method.clean[batch.ids].double()
         yield KnownValue(f"flags after step {batch.clock.step}", flags, expected["clean_recorded"])

@@ -14,9 +14,11 @@ from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, val
 
 
 def _stated(name: str, expected: OracleEntry) -> KnownValues:
-    kind: Any = registry.find(name)
+    kind: Any = registry.find_method(name)
     phases = {
-        f"{phase.name} {x}": getattr(phase, x) for phase in lab.build(kind).phases() for x in ("share", "lr_scale")
+        f"{phase.name} {x}": getattr(phase, x)
+        for phase in lab.build_adapter(kind).phases()
+        for x in ("share", "lr_scale")
     }
     given = {"": vars(kind.Config()), **kind.presets, "phases": phases}
     for preset, numbers in expected.items():

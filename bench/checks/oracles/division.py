@@ -32,8 +32,8 @@ def _inputs(name: str) -> Tensors:
 
 def _steps(method: Any, trace: OracleEntry) -> Iterator[tuple[int, Tensors, Batch, Tensors, OracleEntry]]:
     """Yield number, leaves, batch, constants and expected values of each step; one that ends a pass has ended it."""
-    for number, (z, batch, ends) in enumerate(lab.trace(trace["inputs"], SOURCE)):
-        constants = lab.observed(method, z, batch)
+    for number, (z, batch, ends) in enumerate(lab.trace_steps(trace["inputs"], SOURCE)):
+        constants = lab.observe(method, z, batch)
         if ends:
             method.end_epoch(batch.clock.epoch)
         yield number, z, batch, constants, trace["steps"][number]
@@ -48,13 +48,13 @@ def _state(method: Any, number: int, expected: OracleEntry) -> KnownValues:
 @case("cream", "cream/cases/*/out/*")
 def _cream_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     z, label = _inputs(name), lab.exact_tensor(entry["labels"])
-    method = lab.made(Cream, entry, len(label))
-    parts = lab.observed(method, z)
+    method = lab.adapter_of(Cream, entry, len(label))
+    parts = lab.observe(method, z)
     constants: Tensors = {}
     if entry["mode"] == "train":
         everywhere = torch.full_like(label, entry["filter"])
         constants = {"label": label, "floor": everywhere, "used": torch.ones_like(label, dtype=torch.bool)}
-    yield from lab.graded(method, lab.sum_of_tiles(method, z, constants), z, expected)
+    yield from lab.compare_loss(method, lab.sum_of_tiles(method, z, constants), z, expected)
     for key in ("prediction", "row_loss"):
         yield KnownValue(key, parts[key], expected[key])
 
@@ -62,17 +62,17 @@ def _cream_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownVa
 @case("cream", "cream/split/clean_probability")
 def _cream_split(expected: list[float]) -> KnownValues:
     losses = lab.exact_tensor(values()["cream"]["split"]["row_loss"])
-    probability, clean = lab.build(Cream).division(losses)
+    probability, clean = lab.build_adapter(Cream).division(losses)
     yield KnownValue("probability of the smaller mean", probability, expected)
     yield KnownValue("clean rows", clean.double(), [float(x > 0.5) for x in expected])
 
 
 @case("cream", "cream/traces/*")
 def _cream_trace(trace: OracleEntry) -> KnownValues:
-    method = lab.made(Cream, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
+    method = lab.adapter_of(Cream, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
     for number, z, _, observed, expected in _steps(method, trace):
         yield KnownValue(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
-        yield from lab.compared(method, z, expected, observed)
+        yield from lab.compare_step(method, z, expected, observed)
         if not expected["warm"]:
             yield KnownValue(f"labels of step {number}", observed["label"], expected["labels"])
             floor = [math.inf if x is None else x for x in expected["floor"]]
@@ -90,12 +90,12 @@ def _bicro_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownVa
     if entry["mode"] == "train":
         everywhere = torch.ones(total, dtype=torch.bool)
         constants = {"label": lab.exact_tensor(entry["labels"]), "used": everywhere}
-        method = lab.made(Bicro, entry)
+        method = lab.adapter_of(Bicro, entry)
         own = lab.sum_of_tiles(method, z, constants)
-        yield from lab.graded(method, total * own, z, expected["own_margin_form"])
-    method = lab.made(Bicro, entry, margin_of="negative")
-    constants = lab.observed(method, z) if constants is None else constants
-    yield from lab.graded(method, total * lab.sum_of_tiles(method, z, constants), z, expected)
+        yield from lab.compare_loss(method, total * own, z, expected["own_margin_form"])
+    method = lab.adapter_of(Bicro, entry, margin_of="negative")
+    constants = lab.observe(method, z) if constants is None else constants
+    yield from lab.compare_loss(method, total * lab.sum_of_tiles(method, z, constants), z, expected)
 
 
 @case("bicro", "bicro/labels/*")
@@ -103,7 +103,9 @@ def _bicro_labels(entry: OracleEntry) -> KnownValues:
     """Noisy rows have the anchors of a batch of clean ones."""
     z, noisy = _inputs(entry["input"]), 0
     total, anchors = len(z["image"]), entry["anchors"]
-    left = lab.observed(lab.made(Bicro, entry), z)["row_loss"].div(-2).add(entry["margin"]).clamp(0, entry["margin"])
+    left = (
+        lab.observe(lab.adapter_of(Bicro, entry), z)["row_loss"].div(-2).add(entry["margin"]).clamp(0, entry["margin"])
+    )
     lower = left[[row for row in range(total) if row not in anchors]]
     yield KnownValue("whether anchors lose least", float(left[anchors].min() >= lower.max()), 1.0)
     if entry["noisy_labels"]:
@@ -111,7 +113,9 @@ def _bicro_labels(entry: OracleEntry) -> KnownValues:
         z = {name: torch.cat([x.detach(), lab.exact_tensor(entry[f"noisy_{name}"])]) for name, x in z.items()}
     row_loss = torch.cat([_losses(entry), torch.zeros(noisy)])
     for form in ("aligned", "misaligned"):
-        labels = lab.made(Bicro, entry, clean_labels=form).labels(z, row_loss, torch.arange(total + noisy) < total)
+        labels = lab.adapter_of(Bicro, entry, clean_labels=form).labels(
+            z, row_loss, torch.arange(total + noisy) < total
+        )
         theirs = entry["labels_aligned" if form == "aligned" else "labels_official"]
         yield KnownValue(f"{form} labels of clean rows", labels[:total], theirs)
         yield KnownValue("labels of noisy rows", labels[total:], entry["noisy_labels"] or [])
@@ -136,15 +140,15 @@ def _bicro_mixture(entry: OracleEntry, *given: Any) -> KnownValues:
         yield KnownValue(key, mixture.weights if key == "weight" else getattr(mixture, key), expected)
     else:
         x = lab.exact_tensor(entry["scaled_loss"])
-        yield KnownValue("probability", lab.build(Bicro).division(x)[0], *given)
+        yield KnownValue("probability", lab.build_adapter(Bicro).division(x)[0], *given)
 
 
 @case("bicro", "bicro/traces/*")
 def _bicro_trace(trace: OracleEntry) -> KnownValues:
-    method = lab.made(Bicro, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
+    method = lab.adapter_of(Bicro, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
     for number, z, batch, observed, expected in _steps(method, trace):
         yield KnownValue(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
-        yield from lab.compared(method, z, expected, observed)
+        yield from lab.compare_step(method, z, expected, observed)
         if expected["warm"]:
             chosen = [float(place in expected["selected"]) for place in range(len(batch.ids))]
             yield KnownValue(f"rows in use in step {number}", observed["used"].double(), chosen)

@@ -30,7 +30,7 @@ def _pair(name: str) -> Tensors:
 def _superclip(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     """The counts of every step are its state times the batch, which makes them shares of captions and batches."""
     z = _pair(trace["inputs"])
-    method, total = lab.made(Superclip, trace), len(z["image"])
+    method, total = lab.adapter_of(Superclip, trace), len(z["image"])
     method.add_head(trace["width"], trace["vocabulary"])
     method.double()
     theirs = {"ln_weight": method.norm.weight, "ln_bias": method.norm.bias}
@@ -41,7 +41,7 @@ def _superclip(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     for number, expected in enumerate(steps):
         tokens = torch.tensor(expected["tokens"]).sort(1).values
         rows = {**z, **lab.leaves({"pooled": expected["pooled"]}), "tokens": tokens}
-        observed = lab.observed(method, rows)
+        observed = lab.observe(method, rows)
         targets: Tensor = rows["image"].new_zeros(total, trace["vocabulary"])
         targets.scatter_add_(1, tokens, observed["targets"])
         yield KnownValue(f"targets of step {number}", targets, expected["targets"])
@@ -50,7 +50,7 @@ def _superclip(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
         terms = method.loss(rows, observed, slice(0, total))
         yield KnownValue("contrastive", terms["contrastive"], expected["contrastive_loss"])
         yield KnownValue("loss over tokens", terms["tokens"], expected["class_loss"])
-        yield from lab.graded(method, lab.sum_of_tiles(method, rows, observed, cuts=(3,)), rows, expected)
+        yield from lab.compare_loss(method, lab.sum_of_tiles(method, rows, observed, cuts=(3,)), rows, expected)
         yield from lab.gradients(sum(terms.values()), theirs, expected)
 
 
@@ -63,23 +63,23 @@ def _m2mix(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     if script and not entry["separate_scale"]:
         config["mix_temperature"] = None
     z, stage = _pair(name), entry.get("epoch", 0)
-    method = lab.made(M2mix, {**entry, **config})
-    observed = lab.observed(method, z, Batch(torch.arange(len(z["image"])), Clock(0, "train", stage / 9, stage)))
+    method = lab.adapter_of(M2mix, {**entry, **config})
+    observed = lab.observe(method, z, Batch(torch.arange(len(z["image"])), Clock(0, "train", stage / 9, stage)))
     yield KnownValue("weight", observed["mix_weight"], entry["weight"] / (1 + stage))
     given = {**observed, "image_share": lab.exact_tensor(entry["lam"])}
-    yield from lab.compared(method, z, expected, given)
+    yield from lab.compare_step(method, z, expected, given)
 
 
 @case("otter", "otter/cases/*/out/*")
 def _otter(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     temperature, distill = (math.exp(-entry[f"rho_{name}"]) for name in ("contrastive", "distill"))
-    method = lab.made(Otter, entry, temperature=temperature, distill_temperature=distill)
+    method = lab.adapter_of(Otter, entry, temperature=temperature, distill_temperature=distill)
     z = {**_pair(name), **lab.leaves({f"side_{key}": entry[f"teacher_{key}"] for key in ("image", "text")})}
-    observed = lab.observed(method, z)
+    observed = lab.observe(method, z)
     for key in ("image", "text"):
         yield KnownValue(f"targets of {key}s", observed[f"{key}_targets"], expected[f"target_{key}"], atol=1e-20)
     loss = lab.sum_of_tiles(method, z, observed)
-    yield from lab.graded(method, loss, z, expected)
+    yield from lab.compare_loss(method, loss, z, expected)
     rho = {"rho_contrastive": method.scale.rho, "rho_distill": method.distill_scale.rho}
     yield from lab.gradients(loss, rho, expected)
 
@@ -88,13 +88,13 @@ def _otter(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
 def _otter_teacher(expected: list[list[float]]) -> KnownValues:
     """Update k comes before step k; the first finds the teacher's own weights, ours is after the step before."""
     given = values()["otter"]["ema"]
-    student, method = lab.exact_tensor(given["student"]), lab.build(Otter, decay=given["decay"])
+    student, method = lab.exact_tensor(given["student"]), lab.build_adapter(Otter, decay=given["decay"])
     teacher = student[0]
     yield KnownValue("teacher at the start", teacher, expected[0])
     for step in range(len(student) - 1):
-        teacher = torch.lerp(student[step + 1], teacher, method.side_decay(lab.clock(step)))
+        teacher = torch.lerp(student[step + 1], teacher, method.side_decay(lab.a_clock(step)))
         yield KnownValue(f"teacher after step {step}", teacher, expected[step + 1])
-    yield KnownValue("decay far into the run", method.side_decay(lab.clock(10**6)), given["decay"])
+    yield KnownValue("decay far into the run", method.side_decay(lab.a_clock(10**6)), given["decay"])
 
 
 @case("pau", "pau/cases/*/out/*")
@@ -102,7 +102,7 @@ def _pau(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     z, count = _pair(name), len(entry["image_prototypes"])
     total = len(z["image"])
     temperature = math.exp(-entry["rho"])
-    method = lab.build(
+    method = lab.build_adapter(
         Pau,
         dim=z["image"].shape[1],
         prototypes=count,
@@ -115,7 +115,7 @@ def _pau(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     own = {key: method.get_parameter(key) for key in ("image_prototypes", "text_prototypes")}
     for key, prototypes in own.items():
         prototypes.data.copy_(lab.exact_tensor(entry[key]))
-    observed = lab.observed(method, z)
+    observed = lab.observe(method, z)
     mean = observed["mean_other"] * (total - 1) / total  # they divide by B
     yield KnownValue("mean logit", mean / temperature, expected["mean_off_diagonal_logit"])
     for certainties in method.diagnostics(z, observed):
@@ -124,5 +124,5 @@ def _pau(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     terms = method.loss(z, observed, slice(0, total))
     for ours, theirs in (("contrastive", "sim_loss"), ("uncertainty", "uct_loss"), ("variance", "var_loss")):
         yield KnownValue(ours, terms[ours], expected["parts"][theirs])
-    yield from lab.graded(method, lab.sum_of_tiles(method, z, observed, cuts=(3,)), z, expected)
+    yield from lab.compare_loss(method, lab.sum_of_tiles(method, z, observed, cuts=(3,)), z, expected)
     yield from lab.gradients(sum(terms.values()), own, expected)

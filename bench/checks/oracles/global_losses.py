@@ -52,7 +52,7 @@ def _follow(
     """Compare six steps: the logged number, gradients, both slopes of the temperature, its step, and normalisers."""
     given = values()["poisoning"]["traces"][trace["inputs"]]
     method, plain = (
-        lab.made(kind, trace, given["rows"], 7, dim=8, temperature_rule=rule, learnable_scale=True)
+        lab.adapter_of(kind, trace, given["rows"], 7, dim=8, temperature_rule=rule, learnable_scale=True)
         for rule in ("official", "objective")
     )
     for step, (rows, expected) in enumerate(zip(given["steps"], trace["steps"], strict=True)):
@@ -61,8 +61,8 @@ def _follow(
         z = _embeddings(kind, rows, trace.get("reference", True))
         batch = Batch(torch.tensor(rows["ids"]), clock)
         yield KnownValue(f"log scale before step {step}", method.rho.clone(), expected["log_scale"])
-        lab.observed(plain, z, batch)
-        observed = lab.observed(method, z, batch)
+        lab.observe(plain, z, batch)
+        observed = lab.observe(method, z, batch)
         with torch.no_grad():
             weights = method.draw(z, observed, slice(0, len(rows["ids"])))
             log_u = (observed["log_u_image"].mean() + observed["log_u_text"].mean()) / 2
@@ -95,7 +95,7 @@ def _embeddings(kind: type[GlobalLoss], rows: OracleEntry, reference: bool) -> T
 @case("fastclip", "fastclip/gamma/of_epoch")
 def _gamma(expected: list[float]) -> KnownValues:
     given = values()["fastclip"]["gamma"]
-    method = lab.made(Fastclip, given)
+    method = lab.adapter_of(Fastclip, given)
     clocks = (_clock(method, epoch, epoch, given["gamma_decay_epochs"]) for epoch in range(len(expected)))
     yield KnownValue("gamma of every epoch", lab.exact_tensor([method.gamma(clock) for clock in clocks]), expected)
 
@@ -105,8 +105,8 @@ def _normalisers(expected: list[float]) -> KnownValues:
     """Compare the first visit's ln u in the order of the batch; the code got no reference, here it is all zero."""
     given = values()["drrho"]["accumulation_path"]
     rows = values()["poisoning"]["traces"][given["inputs"]]["steps"][0]
-    method, z = lab.made(Drrho, given, 10), _embeddings(Drrho, rows, True)
-    observed = lab.observed(
-        method, z | {"side_image": 0 * z["side_image"]}, Batch(torch.tensor(rows["ids"]), lab.clock())
+    method, z = lab.adapter_of(Drrho, given, 10), _embeddings(Drrho, rows, True)
+    observed = lab.observe(
+        method, z | {"side_image": 0 * z["side_image"]}, Batch(torch.tensor(rows["ids"]), lab.a_clock())
     )
     yield KnownValue("ln u of images", observed["log_u_image"], expected)

@@ -41,8 +41,8 @@ def _terms(entry: OracleEntry, variant: str) -> tuple[Tensors, Tensors]:
     """Return the leaves and the terms of a variant."""
     given = entry["inputs"]
     z = lab.leaves({ours: given[theirs] for theirs, ours in NAMES.items()})
-    method = lab.made(Latent, entry, variant=variant)
-    return z, method.loss(z, lab.observed(method, z), slice(0, len(z["image"])))
+    method = lab.adapter_of(Latent, entry, variant=variant)
+    return z, method.loss(z, lab.observe(method, z), slice(0, len(z["image"])))
 
 
 @case("latent", "latent/cases/*")

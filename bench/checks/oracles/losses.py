@@ -52,7 +52,7 @@ PLAIN: tuple[tuple[type[Adapter], str, OracleEntry], ...] = (
 
 def _plain(kind: type[Adapter], config: OracleEntry, *of_entry: Any) -> KnownValues:
     entry, name, expected = of_entry if len(of_entry) == 3 else ({}, "A", *of_entry)
-    yield from lab.compared(lab.made(kind, entry, **config), lab.inputs(name), expected)
+    yield from lab.compare_step(lab.adapter_of(kind, entry, **config), lab.oracle_inputs(name), expected)
 
 
 for _kind, _pattern, _config in PLAIN:
@@ -61,15 +61,15 @@ for _kind, _pattern, _config in PLAIN:
 
 @case("clip", "clip/grad_log_scale_A_at_0.07")
 def _clip_scale(expected: float) -> KnownValues:
-    method, z = lab.build(Clip), lab.inputs("A")
-    yield from lab.gradients(lab.objective(method, z), {"scale": method.scale.rho}, {"grad_scale": expected})
+    method, z = lab.build_adapter(Clip), lab.oracle_inputs("A")
+    yield from lab.gradients(lab.step_loss(method, z), {"scale": method.scale.rho}, {"grad_scale": expected})
 
 
 @case("siglip", "siglip/cases/*/out/*")
 def _siglip(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
-    method, z = lab.made(Siglip, entry), lab.inputs(name)
-    loss = lab.objective(method, z)
-    yield from lab.graded(method, loss, z, expected)
+    method, z = lab.adapter_of(Siglip, entry), lab.oracle_inputs(name)
+    loss = lab.step_loss(method, z)
+    yield from lab.compare_loss(method, loss, z, expected)
     own = torch.stack(torch.autograd.grad(loss, [method.scale.rho, method.bias]))
     yield KnownValue("gradient of log scale and bias", own, expected["grad_extra"])
 
@@ -77,14 +77,14 @@ def _siglip(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues
 @case("siglip", "siglip/nuclr_repo/*on_*")
 def _siglip_unnormalised(key: str, expected: float) -> KnownValues:
     """NUCLR's repository gives raw projections, here the embeddings or three times as long ones."""
-    z = {name: (3.0 if key.endswith("by_3") else 1.0) * x for name, x in lab.inputs("A").items()}
-    yield from lab.compared(lab.build(Siglip, unnormalised=True), z, expected)
+    z = {name: (3.0 if key.endswith("by_3") else 1.0) * x for name, x in lab.oracle_inputs("A").items()}
+    yield from lab.compare_step(lab.build_adapter(Siglip, unnormalised=True), z, expected)
 
 
 @case("cyclip", "cyclip/components/*/*")
 def _cyclip_component(name: str, _: OracleEntry, key: str, expected: float) -> KnownValues:
-    z = lab.inputs(name)
-    method = lab.build(Cyclip, lambda_in_modal=1.0, lambda_cross_modal=1.0)
+    z = lab.oracle_inputs(name)
+    method = lab.build_adapter(Cyclip, lambda_in_modal=1.0, lambda_cross_modal=1.0)
     terms = method.loss(z, {}, slice(0, len(z["image"])))
     yield KnownValue(key, terms[{"inmodal": "in_modal_cyclic", "crossmodal": "cross_modal_cyclic"}[key]], expected)
 
@@ -93,65 +93,67 @@ def _cyclip_component(name: str, _: OracleEntry, key: str, expected: float) -> K
 def _cyclip_in_modal(expected: OracleEntry) -> KnownValues:
     """The official run's second views are given, and its consistency weights are 0."""
     views = values()["inputs"]["A_aug"]
-    z = lab.inputs("A") | lab.leaves({f"{name}_view": views[f"{name}_aug"] for name in ("image", "text")})
-    method = lab.build(Cyclip, in_modal=True, lambda_in_modal=0.0, lambda_cross_modal=0.0)
-    yield from lab.compared(method, z, expected)
+    z = lab.oracle_inputs("A") | lab.leaves({f"{name}_view": views[f"{name}_aug"] for name in ("image", "text")})
+    method = lab.build_adapter(Cyclip, in_modal=True, lambda_in_modal=0.0, lambda_cross_modal=0.0)
+    yield from lab.compare_step(method, z, expected)
 
 
 @case("rince", "rince/official_moco_one_direction/*/out/*")
 def _rince_moco(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     """MoCo's loss has image anchors only, is multiplied by twice the temperature, and normalises what it is given."""
-    method, z = lab.made(Rince, entry), lab.inputs(name)
+    method, z = lab.adapter_of(Rince, entry), lab.oracle_inputs(name)
     unit = {key: F.normalize(x, dim=1) for key, x in z.items()}
     image_half = 2 * method.loss(unit, {}, slice(0, len(z["image"])))["image_anchored"]
-    yield from lab.graded(method, 2 * entry["temperature"] * image_half, z, expected)
+    yield from lab.compare_loss(method, 2 * entry["temperature"] * image_half, z, expected)
 
 
 @case("rince", "rince/unbounded_with_learnable_scale/rows/*/q0_*")
 def _rince_unbounded(row: OracleEntry, key: str, expected: float) -> KnownValues:
     given = values()["rince"]["unbounded_with_learnable_scale"]
-    method = lab.made(Rince, row, q={"q0_1": 0.1, "q0_5": 0.5}[key], lam=given["lam"])
-    yield from lab.compared(method, lab.inputs(given["case"]), expected)
+    method = lab.adapter_of(Rince, row, q={"q0_1": 0.1, "q0_5": 0.5}[key], lam=given["lam"])
+    yield from lab.compare_step(method, lab.oracle_inputs(given["case"]), expected)
 
 
 @case("rcl", "rcl/cases/*/out/*")
 def _rcl(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     """The authors' code subtracts p from 1, which loses digits where a negative takes nearly all the mass, as on P."""
-    yield from lab.compared(lab.made(Rcl, entry, learnable_scale=True), lab.inputs(name), expected, rtol=3e-9)
+    yield from lab.compare_step(
+        lab.adapter_of(Rcl, entry, learnable_scale=True), lab.oracle_inputs(name), expected, rtol=3e-9
+    )
 
 
 @case("osa", "osa/cases/*/out/*")
 def _osa(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
-    method, z = lab.made(Osa, entry), lab.inputs(name)
+    method, z = lab.adapter_of(Osa, entry), lab.oracle_inputs(name)
     seen = lab.leaves({f"side_{key}": expected[f"estimator_{key}"] for key in z})
-    observed = lab.observed(method, {**z, **seen})
+    observed = lab.observe(method, {**z, **seen})
     yield KnownValue("weights", observed["weights"], expected["weights"])
-    yield from lab.compared(method, z, expected, observed)
+    yield from lab.compare_step(method, z, expected, observed)
 
 
 @case("psd", "psd/cases/*/out/*")
 def _psd(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     soft = torch.tensor(expected["soft_rows"]).bool()
-    yield from lab.compared(lab.made(Psd, entry), lab.inputs(name), expected, {"soft": soft})
+    yield from lab.compare_step(lab.adapter_of(Psd, entry), lab.oracle_inputs(name), expected, {"soft": soft})
 
 
 @case("softclip_fallback", "softclip/cases/*")
 def _softclip(key: str, expected: OracleEntry) -> KnownValues:
     """Guides are given in place of its own."""
-    method = lab.made(SoftclipFallback, expected, target_temperature=1 / expected["target_scale"])
+    method = lab.adapter_of(SoftclipFallback, expected, target_temperature=1 / expected["target_scale"])
     guides = {"image_guide": "roi_features", "text_guide": "tag_features"}
     given = {ours: lab.exact_tensor(expected[theirs]) for ours, theirs in guides.items()}
-    yield from lab.compared(method, lab.inputs(key.partition("_")[0]), expected, given)
+    yield from lab.compare_step(method, lab.oracle_inputs(key.partition("_")[0]), expected, given)
 
 
 @case("decomposable_cl", "decomposable_cl/cases/*/u_mean_identity")
 def _posterior_mean(name: str, entry: OracleEntry, expected: OracleEntry) -> KnownValues:
-    z = lab.inputs(name)
-    method = lab.made(DecomposableCl, entry, u="mean", alpha=0.0)
-    observed = lab.observed(method, z)
+    z = lab.oracle_inputs(name)
+    method = lab.adapter_of(DecomposableCl, entry, u="mean", alpha=0.0)
+    observed = lab.observe(method, z)
     for direction in z:
         yield KnownValue(f"u of the {direction}s", observed[f"log_u_{direction}"].exp(), expected[f"u_{direction}"])
-    losses = [lab.objective(m, z) for m in (method, lab.made(Clip, entry))]
+    losses = [lab.step_loss(m, z) for m in (method, lab.adapter_of(Clip, entry))]
     yield KnownValue("loss", losses[0], expected["loss"])
     own, clip = (torch.cat(torch.autograd.grad(loss, list(z.values()))) for loss in losses)
     yield KnownValue("distance from CLIP's gradient", (own - clip).abs().max(), expected["grad_equals_clip_maxdiff"])
@@ -159,19 +161,19 @@ def _posterior_mean(name: str, entry: OracleEntry, expected: OracleEntry) -> Kno
 
 @case("decomposable_cl", "decomposable_cl/cases/*/fixed_u")
 def _fixed_rates(name: str, entry: OracleEntry, expected: OracleEntry) -> KnownValues:
-    z = lab.inputs(name)
+    z = lab.oracle_inputs(name)
     rates = {f"log_u_{key}": lab.exact_tensor(expected[f"u_{key}"]).log() for key in z}
-    yield from lab.compared(lab.made(DecomposableCl, entry), z, expected, rates)
+    yield from lab.compare_step(lab.adapter_of(DecomposableCl, entry), z, expected, rates)
 
 
 @case("gradient_ascent", "gradient_ascent/cases/*")
 def _gradient_ascent(expected: OracleEntry) -> KnownValues:
     # The values were computed without a limit of the ascent.
-    method, z = lab.made(GradientAscent, expected, limit=None), lab.inputs("N")
-    observed = lab.observed(method, z)
+    method, z = lab.adapter_of(GradientAscent, expected, limit=None), lab.oracle_inputs("N")
+    observed = lab.observe(method, z)
     forgotten = observed["forget"].nonzero().flatten()
     yield KnownValue("forgotten rows", forgotten, sorted(expected["forget_ids"]), rtol=0, atol=0)
     terms = method.loss(z, observed, slice(0, len(z["image"])))
     yield KnownValue("forget", -terms["forget"], expected["clip_on_forget"])
     yield KnownValue("retain", terms["retain"], expected["clip_ls_on_retain"])
-    yield from lab.graded(method, terms["forget"] + terms["retain"], z, expected)
+    yield from lab.compare_loss(method, terms["forget"] + terms["retain"], z, expected)

@@ -21,9 +21,9 @@ from methods.sinkhorn import masked_sinkhorn
 
 def _step(phase: str, entry: OracleEntry, **config: Any) -> tuple[Ncu, Tensors, Tensors, Tensors]:
     """Return method, leaves, constants and terms of one step on inputs N."""
-    method, z = lab.made(Ncu, entry, **config), lab.inputs("N")
+    method, z = lab.adapter_of(Ncu, entry, **config), lab.oracle_inputs("N")
     total = len(z["image"])
-    observed = lab.observed(method, z, Batch(torch.arange(total), lab.clock(0, phase)))
+    observed = lab.observe(method, z, Batch(torch.arange(total), lab.a_clock(0, phase)))
     return method, z, observed, method.loss(z, observed, slice(0, total))
 
 
@@ -31,7 +31,7 @@ def _graded(method: Ncu, terms: Tensors, z: Tensors, expected: OracleEntry) -> K
     names = {"image": "image", "text": "text", "negative": "text_neg"}
     norms = {name: expected["grad_norms"][key] for name, key in names.items()}
     negative = {"grad_negative": expected["grad_text_neg"]} if "grad_text_neg" in expected else {}
-    yield from lab.graded(method, total_of(terms), z, {**expected, "grad_norms": norms, **negative})
+    yield from lab.compare_loss(method, total_of(terms), z, {**expected, "grad_norms": norms, **negative})
 
 
 @case("ncu", "ncu/phase1/cases/*")
@@ -118,7 +118,7 @@ def _solver(given: OracleEntry) -> KnownValues:
 
 @case("ncu", "ncu/confidence")
 def _confidence(expected: OracleEntry) -> KnownValues:
-    odds = log_odds(lab.inputs("N"), torch.tensor(1 / 0.07, dtype=torch.float64))
+    odds = log_odds(lab.oracle_inputs("N"), torch.tensor(1 / 0.07, dtype=torch.float64))
     two, one = (confidence_odds(odds, kind).sigmoid() for kind in ("two_sided", "image_to_text"))
     yield KnownValue("both directions", two, expected["paper_eq2_two_sided"])
     yield KnownValue("images only", one, expected["official_image_to_text_only"])

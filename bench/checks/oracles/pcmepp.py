@@ -34,15 +34,15 @@ def of_leaves(norms: Mapping[str, float]) -> dict[str, float]:
 
 @case("pcmepp", "pcmepp/cases/*/out/*")
 def _case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
-    method, z = lab.made(Pcmepp, entry, smoothing=0.0, mixed_share=0.0), gaussians(name)
-    yield from _compared(method, z, lab.objective(method, z), expected, list(range(len(z["image"]))))
+    method, z = lab.adapter_of(Pcmepp, entry, smoothing=0.0, mixed_share=0.0), gaussians(name)
+    yield from _compared(method, z, lab.step_loss(method, z), expected, list(range(len(z["image"]))))
 
 
 def _compared(method: Any, z: Tensors, loss: Tensor, expected: OracleEntry, order: list[int]) -> KnownValues:
     """Compare the loss and all gradients; row i of z is row order[i] of values.json."""
     given = {"loss": expected["loss"], "grad_norms": of_leaves(expected["grad_norms"])}
     given["grad_image_logvar"] = [expected["grad_logvar_image"][row] for row in order]
-    yield from lab.graded(method, loss, z, given)
+    yield from lab.compare_loss(method, loss, z, given)
     yield from lab.gradients(loss, {name: getattr(method, name) for name in ("shift", "negative_scale")}, expected)
 
 
@@ -56,7 +56,7 @@ def _mixed() -> tuple[Any, Tensors]:
     explodes = torch.tensor(False)
     partner = torch.tensor([1, 0, 3, 2])
     observed = {"kept": shares, "partner": partner, "no_vib_image": explodes, "no_vib_text": explodes}
-    return lab.made(Pcmepp, entry), observed
+    return lab.adapter_of(Pcmepp, entry), observed
 
 
 @case("pcmepp", "pcmepp/mixed_targets_A/out")
@@ -77,7 +77,7 @@ def _labels(matched: list[list[float]]) -> KnownValues:
 @case("pcmepp", "pcmepp/csd_mc_check")
 def _distance(entry: OracleEntry) -> KnownValues:
     z = gaussians("C")
-    method = lab.build(Pcmepp, negative_scale=1.0, shift=0.0)
+    method = lab.build_adapter(Pcmepp, negative_scale=1.0, shift=0.0)
     distance = -method._logits(z, "image", "text", slice(0, 8))[0, 1]  # C image 0, text 1
     yield KnownValue("closed form", distance, entry["closed_form"])
     # 200,000 draws: their mean has a relative standard error near 1e-3.

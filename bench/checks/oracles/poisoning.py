@@ -34,7 +34,7 @@ def _viewed(name: str) -> Tensors:
 
 @case("cleanclip", "cleanclip/cases/*/out")
 def _cleanclip(entry: OracleEntry, expected: OracleEntry) -> KnownValues:
-    yield from lab.compared(lab.made(Cleanclip, entry), _viewed(entry["inputs"]), expected)
+    yield from lab.compare_step(lab.adapter_of(Cleanclip, entry), _viewed(entry["inputs"]), expected)
 
 
 def _start(queue: EmbeddingQueue, entries: list[list[float]], pointer: int) -> None:
@@ -52,19 +52,19 @@ def _queue_after(queue: EmbeddingQueue, entries: list[list[float]], expected: Or
 def _roclip(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     given = values()["poisoning"]["traces"][trace["inputs"]]
     from_noise: OracleEntry = {"cycle": "pass", "pool_start": "noise"} if "init" in trace else {"every": 1}
-    method = lab.made(Roclip, trace, given["rows"], 7, dim=8, **from_noise)
+    method = lab.adapter_of(Roclip, trace, given["rows"], 7, dim=8, **from_noise)
     if "init" in trace:
         _start(method.pool, trace["init"]["bank"], trace["init"]["pointer"])
-    by_default = [float(lab.build(Roclip).matches(Clock(k, "train", k / 48, 0))) for k in range(48)]
+    by_default = [float(lab.build_adapter(Roclip).matches(Clock(k, "train", k / 48, 0))) for k in range(48)]
     yield KnownValue("steps of 48 that match by default", lab.exact_tensor(by_default), [0.0, 0.0, 1.0, 1.0] * 12)
     for step, (rows, expected) in enumerate(zip(given["steps"], steps, strict=True)):
         z = lab.pair(rows)
         if expected["nearest"] is not None:
             yield KnownValue(f"nearest in step {step}", method.pool.places(z["image"]), expected["nearest"])
-        when = lab.clock(step, epoch=expected.get("epoch_from_1", 1) - 1)
+        when = lab.a_clock(step, epoch=expected.get("epoch_from_1", 1) - 1)
         yield KnownValue(f"step {step} matches", float(method.matches(when)), float(expected.get("matching", True)))
         batch = Batch(torch.arange(len(z["image"])), when)  # ids in the order of the batch, as the code writes rows
-        yield from lab.compared(method, z, expected, batch=batch)
+        yield from lab.compare_step(method, z, expected, batch=batch)
         yield from _queue_after(method.pool, expected["bank"], expected)
         if "filled" in expected:
             yield KnownValue(f"entries of step {step}", method.pool.filled.clone(), expected["filled"])
@@ -73,7 +73,7 @@ def _roclip(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
 @case("safeclip", "safeclip/cases/*/out")
 def _safeclip(entry: OracleEntry, expected: OracleEntry) -> KnownValues:
     """Compare a loss of one phase, or the mixture of both over safe and risky rows."""
-    method, z = lab.made(Safeclip, entry), _viewed(entry["inputs"])
+    method, z = lab.adapter_of(Safeclip, entry), _viewed(entry["inputs"])
     if entry["kind"] == "safeclip_mixed":
         safe = torch.tensor(entry["mask"])
         terms = method.loss(z, {"safe": safe}, slice(0, len(safe)))
@@ -82,14 +82,14 @@ def _safeclip(entry: OracleEntry, expected: OracleEntry) -> KnownValues:
         yield KnownValue("loss of the risky rows", terms["in_modal"] * len(safe) / (~safe).sum(), expected["risky"])
     else:
         phase = {"safeclip_in_modal": "warm", "safeclip_cross_views": "slow"}[entry["kind"]]
-        loss = lab.objective(method, z, when=lab.clock(phase=phase))
-    yield from lab.graded(method, loss, z, expected)
+        loss = lab.step_loss(method, z, when=lab.a_clock(phase=phase))
+    yield from lab.compare_loss(method, loss, z, expected)
 
 
 @case("safeclip", "safeclip/traces/*/steps")
 def _banks(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
     given = values()["poisoning"]["traces"][trace["inputs"]]
-    method = lab.made(Safeclip, trace, given["rows"], 7, dim=8, bank=True, bank_start="noise")
+    method = lab.adapter_of(Safeclip, trace, given["rows"], 7, dim=8, bank=True, bank_start="noise")
     banks = {"image": method.image_bank, "text": method.text_bank}
     for name, bank in banks.items():
         _start(bank, trace["init"][f"bank_{name}"], trace["init"]["pointer"])
@@ -97,8 +97,8 @@ def _banks(trace: OracleEntry, steps: list[OracleEntry]) -> KnownValues:
         z = lab.leaves({name: rows[name] for name in VIEWED})
         for name, bank in banks.items():
             yield KnownValue(f"nearest {name}s in step {step}", bank.places(z[name]), expected[f"nearest_{name}"])
-        batch = Batch(torch.arange(len(z["image"])), lab.clock(step, "warm"))  # ids in the order of the batch
-        yield from lab.compared(method, z, expected, batch=batch)
+        batch = Batch(torch.arange(len(z["image"])), lab.a_clock(step, "warm"))  # ids in the order of the batch
+        yield from lab.compare_step(method, z, expected, batch=batch)
         for name, bank in banks.items():
             yield from _queue_after(bank, expected[f"bank_{name}"], expected)
 
@@ -128,7 +128,7 @@ def _mixture(entry: OracleEntry) -> KnownValues:
 
 def _split_by(scores: Tensor) -> Any:
     """Make the first split by these similarities."""
-    method = lab.build(Safeclip, rows=len(scores))
+    method = lab.build_adapter(Safeclip, rows=len(scores))
     method.similarity.copy_(scores)
     method.seen.fill_(True)
     method.split(Clock(10, "main", progress=0.25, epoch=3))
@@ -146,7 +146,7 @@ def _split(entry: OracleEntry, expected: list[int]) -> KnownValues:
 def _shares(expected: list[float]) -> KnownValues:
     epochs, hyper = len(expected), values()["safeclip"]["official_schedule"]["hyper"]
     assert math.isclose(epochs * hyper["update_filter_ratio"], 0.26), "the default growth over the rest of the run"
-    method = lab.build(Safeclip, rows=1000)
+    method = lab.build_adapter(Safeclip, rows=1000)
     method.first_safe.fill_(round(hyper["filter_ratio"] * 1000))
     method.main_start.fill_(6 / 32)
     shares = [method.safe_share((6 + epoch) / 32) for epoch in range(epochs)]

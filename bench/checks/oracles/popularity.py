@@ -34,7 +34,7 @@ def _follow(method: Adapter, trace: OracleEntry, state: Callable[[], Tensors], e
             passes = given["epoch"]
         z = lab.pair(given)
         clock = Clock(number, "train", progress=passes / epochs, epoch=passes)
-        yield from lab.compared(method, z, expected, batch=Batch(torch.tensor(given["ids"]), clock))
+        yield from lab.compare_step(method, z, expected, batch=Batch(torch.tensor(given["ids"]), clock))
         vectors = state()
         assert vectors.keys() == expected["state"].keys()
         for name, vector in vectors.items():
@@ -61,7 +61,7 @@ def _apart(one: Tensor, other: Tensor, one_leaf: Tensor, other_leaf: Tensor) -> 
 
 @case("sogclr", "sogclr/traces/*")
 def _sogclr(trace: OracleEntry) -> KnownValues:
-    method = lab.made(Sogclr, trace, rows=6, **Sogclr.presets["official"])
+    method = lab.adapter_of(Sogclr, trace, rows=6, **Sogclr.presets["official"])
     yield from _follow(method, trace, lambda: _state(method))
 
 
@@ -69,7 +69,7 @@ def _sogclr(trace: OracleEntry) -> KnownValues:
 def _gamma_one(expected: float) -> KnownValues:
     """Measure how far the floor moves the images' gradient from that of tau * mean log-sum-exp, at gamma = 1."""
     z = lab.pair(values()["inputs"]["T"]["steps"][0])
-    loss = lab.objective(lab.build(Sogclr, gamma=1.0, temperature=0.1), z)
+    loss = lab.step_loss(lab.build_adapter(Sogclr, gamma=1.0, temperature=0.1), z)
     s = (z["image"] @ z["text"].T) / 0.1
     others, own = s.masked_fill(torch.eye(len(s), dtype=torch.bool), -torch.inf), s.diagonal()
     formula = 0.1 * ((others.logsumexp(1) - own).mean() + (others.logsumexp(0) - own).mean())
@@ -80,19 +80,19 @@ def _gamma_one(expected: float) -> KnownValues:
 def _floor(expected: OracleEntry) -> KnownValues:
     for floor, name in ((1e-10, "official"), (0.0, "no_floor")):
         given = {"loss": expected[f"{name}_loss"], "grad_image_norm": expected[f"{name}_grad_image_norm"]}
-        yield from lab.compared(lab.made(Sogclr, expected, floor=floor), lab.inputs("C"), given)
+        yield from lab.compare_step(lab.adapter_of(Sogclr, expected, floor=floor), lab.oracle_inputs("C"), given)
 
 
 @case("isogclr", "isogclr/traces/*")
 def _isogclr(trace: OracleEntry) -> KnownValues:
     """The trace describes its settings in words: they are the defaults. The official code calls the momentum u."""
-    method = lab.build(Isogclr, rows=6, **Isogclr.presets["official"])
+    method = lab.build_adapter(Isogclr, rows=6, **Isogclr.presets["official"])
     yield from _follow(method, trace, lambda: _state(method, u="momentum", tau="tau"))
 
 
 @case("nuclr", "nuclr/traces/*")
 def _nuclr(trace: OracleEntry, rescale: str = "official") -> KnownValues:
-    method = lab.made(Nuclr, trace, rows=6, rescale=rescale)
+    method = lab.adapter_of(Nuclr, trace, rows=6, rescale=rescale)
     scale = 1 / method.config.temperature
     yield from _follow(
         method, trace, lambda: _state(method, scale, z="momentum", zeta="zeta", xi="xi"), trace["max_epoch"]
@@ -117,7 +117,7 @@ def _beside_sogclr(rows: list[OracleEntry]) -> KnownValues:
 
     The step sizes of popularities, a cosine with drops, are compared by their formula.
     """
-    sizes = [lab.build(Nuclr)._step_size(Clock(0, "train", epoch / 30, epoch)) for epoch in range(30)]
+    sizes = [lab.build_adapter(Nuclr)._step_size(Clock(0, "train", epoch / 30, epoch)) for epoch in range(30)]
     drops = [1.0] * 10 + [0.1] * 7 + [0.01] * 8  # from epochs 5, 15 and 22 on
     cosine = [drop * 2.5e-6 * (1 + math.cos(math.pi * place / 24)) for place, drop in enumerate(drops)]
     yield KnownValue(
@@ -125,14 +125,14 @@ def _beside_sogclr(rows: list[OracleEntry]) -> KnownValues:
     )
     frozen: dict[str, Any] = {"temperature": 0.1, "zeta_init": 0.0, "xi_init": math.inf, "eta": 0.0}
     methods = {
-        "nuclr_corrected": lab.build(Nuclr, rows=8, **frozen),
-        "nuclr_official": lab.build(Nuclr, rows=8, rescale="official", **frozen),
-        "sogclr": lab.build(Sogclr, rows=8, temperature=0.1),
+        "nuclr_corrected": lab.build_adapter(Nuclr, rows=8, **frozen),
+        "nuclr_official": lab.build_adapter(Nuclr, rows=8, rescale="official", **frozen),
+        "sogclr": lab.build_adapter(Sogclr, rows=8, temperature=0.1),
     }
     for number, (given, ids, expected) in enumerate(zip(values()["inputs"]["T"]["steps"], IDS, rows, strict=True)):
         z, losses = {name: lab.pair(given) for name in methods}, {}
         for name, method in methods.items():
-            losses[name] = lab.objective(method, z[name], torch.tensor(ids), lab.clock(number, epoch=given["epoch"]))
+            losses[name] = lab.step_loss(method, z[name], torch.tensor(ids), lab.a_clock(number, epoch=given["epoch"]))
             yield KnownValue(f"{name} at step {number}", losses[name], expected[name])
         two = ("nuclr_corrected", "sogclr")
         difference = _apart(*(losses[name] for name in two), *(z[name]["image"] for name in two))

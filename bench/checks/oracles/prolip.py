@@ -31,27 +31,27 @@ def masked_gaussians(name: str) -> Tensors:
     return {key: x.requires_grad_() for key, x in z.items()}
 
 
-def build(total: int, cfg: OracleEntry | None = None, **config: Any) -> Any:
+def prolip_adapter(total: int, cfg: OracleEntry | None = None, **config: Any) -> Any:
     """Make ProLIP with two masked rows, and without regularisers unless the official options `cfg` or ours set them."""
     none = {"vib_beta": 0.0, "inclusion_alpha": 0.0, "inclusion_alpha_occ": 0.0}
-    return lab.made(Prolip, none | (cfg or {}), batch=total, masked_share=2 / total, **config)
+    return lab.adapter_of(Prolip, none | (cfg or {}), batch=total, masked_share=2 / total, **config)
 
 
 @case("prolip", "prolip/loss/cases/*/out/*")
 def _loss(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
     z = masked_gaussians(name)
     total = len(z["image"])
-    method = build(total, entry["cfg"])
-    terms = method.loss(z, lab.observed(method, z), slice(0, total))
+    method = prolip_adapter(total, entry["cfg"])
+    terms = method.loss(z, lab.observe(method, z), slice(0, total))
     wanted = dict(expected["terms"])
     if "img_inclusion" in wanted:
         wanted["masked_inclusion"] = wanted.pop("img_inclusion") + wanted.pop("txt_inclusion")
     for key, value in wanted.items():
         yield KnownValue(f"term {key}", terms[key], value)
-    loss = lab.objective(method, z)
+    loss = lab.step_loss(method, z)
     given = {"loss": expected["loss"], "grad_norms": of_leaves(expected["grad_norms"])}
     given["grad_log_scale"] = 10 * expected["grad_scale"]
-    yield from lab.graded(method, loss, z, given)
+    yield from lab.compare_loss(method, loss, z, given)
     yield from lab.gradients(loss, {"bias": method.bias}, expected)
 
 
@@ -75,8 +75,8 @@ def _siglip(expected: OracleEntry) -> KnownValues:
     with torch.no_grad():
         z["image_logvar"].fill_(-60.0)
         z["text_logvar"].fill_(-60.0)
-    siglip = lab.objective(lab.build(Siglip), {"image": z["image"], "text": z["text"]})
-    yield KnownValue("PPCL without variance", lab.objective(build(8), z), expected["ppcl_logvar_minus60"])
+    siglip = lab.step_loss(lab.build_adapter(Siglip), {"image": z["image"], "text": z["text"]})
+    yield KnownValue("PPCL without variance", lab.step_loss(prolip_adapter(8), z), expected["ppcl_logvar_minus60"])
     yield KnownValue("SigLIP", siglip, expected["siglip"])
 
 
@@ -114,7 +114,7 @@ def _vib(expected: OracleEntry) -> KnownValues:
         ("code", ("official", "formula_reproduced_with_logsigma_half")),
         ("textbook", ("textbook_KL_mean_over_B_and_D",)),
     ):
-        divergence = lab.build(Prolip, vib_form=form)._vib(z, "image") / z["image"].numel()
+        divergence = lab.build_adapter(Prolip, vib_form=form)._vib(z, "image") / z["image"].numel()
         for key in keys:
             yield KnownValue(key, divergence, expected[key])
 
@@ -124,7 +124,7 @@ def _prepared(**config: Any) -> tuple[Any, lab.TinyTowers]:
     towers = lab.TinyTowers("vit")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        method = lab.build(Prolip, batch=16, **config).float()
+        method = lab.build_adapter(Prolip, batch=16, **config).float()
         method.prepare(towers)
     return method, towers
 

@@ -50,7 +50,7 @@ class HubCache:
         Raises UserError if the file is damaged, or lacks a column, or if a column has gaps or another type.
         """
         try:
-            reading.opened(self.found.path).close()  # a FIFO would be waited for
+            reading.open_file(self.found.path).close()  # a FIFO would be waited for
             table = pa.ipc.open_stream(pa.memory_map(str(self.found.path))).read_all()
             table.validate(full=True)
             table = table.select(list(COLUMNS)).cast(pa.schema(COLUMNS))
@@ -95,7 +95,7 @@ class HubCache:
         if value.get("path") is None:
             raise UserError(f"{self.found.path}: image {dict(place)} has neither bytes nor a path; get it again")
         try:
-            return reading.content(Path(value["path"]), IMAGE_BYTES)
+            return reading.read_file(Path(value["path"]), IMAGE_BYTES)
         except OSError as error:
             fault = f"its image {value['path']} cannot be read: {error.strerror}"
             raise UserError(f"{self.found.path}: {fault}; get it again") from error

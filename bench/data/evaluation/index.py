@@ -77,7 +77,7 @@ class SplitReader(Protocol):
         """Return the lines of a text file that comes with the data set; empty if there is none."""
 
 
-def indexed(source: SplitReader) -> SplitRows:
+def indexed_rows(source: SplitReader) -> SplitRows:
     """Return the rows of a split: the stored ones, or a scan's if the files (name, size, time) have changed.
 
     A stored index that is damaged is made again. Raises what `source.scan` raises.
@@ -87,7 +87,7 @@ def indexed(source: SplitReader) -> SplitRows:
     mark = _mark(source)
     for path in homes(source.found):
         with contextlib.suppress(OSError):
-            note, begun = reading.content(_note(path), 200), f"{mark} {path.stat().st_size} "
+            note, begun = reading.read_file(_note(path), 200), f"{mark} {path.stat().st_size} "
             if note.startswith(begun.encode()) and note == f"{begun}{file_hash(path)}".encode():
                 return _rows(pq.read_table(path))
     rows = source.scan()
@@ -104,8 +104,8 @@ def homes(found: Found) -> tuple[Path, Path]:
     """Return the paths of the index in the data folder and in the user's cache."""
     name = f"{found.entry.name}-{found.split}.parquet"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "robust-cl-bench"
-    whose = hashlib.sha256(str(data_folder.evaluation().resolve()).encode()).hexdigest()[:16]
-    return data_folder.evaluation() / "index" / name, cache / whose / name
+    whose = hashlib.sha256(str(data_folder.evaluation_folder().resolve()).encode()).hexdigest()[:16]
+    return data_folder.evaluation_folder() / "index" / name, cache / whose / name
 
 
 def _keep(found: Found, mark: str, rows: SplitRows) -> None:

@@ -45,7 +45,7 @@ class EvaluationPairs:
     @classmethod
     def read(cls, source: SplitReader, size: int, resize: Resize) -> EvaluationPairs:
         """Read a split. Raises UserError for broken files, and if class names or prompts do not fit the labels."""
-        found, rows = source.found, index.indexed(source)
+        found, rows = source.found, index.indexed_rows(source)
         entry = found.entry
         if not len(rows):
             raise UserError(f"{found.path}: holds no image; get {entry.title} again")
@@ -72,12 +72,12 @@ class EvaluationPairs:
         return (self.classes[CLASS][self.rows.labels[row]],)
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
-        pictures = [photo.evaluation(self.image(row), self.size, self.resize) for row in rows.tolist()]
+        pictures = [photo.evaluation_pixels(self.image(row), self.size, self.resize) for row in rows.tolist()]
         return np.stack(pictures) if pictures else np.empty((0, self.size, self.size, 3), np.uint8)
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
         return np.stack(
-            [photo.sampled(self.image(row), row, epoch, seed, view, recipe, self.size) for row in rows.tolist()]
+            [photo.training_pixels(self.image(row), row, epoch, seed, view, recipe, self.size) for row in rows.tolist()]
         )
 
     def order(self, epoch: int, seed: int) -> Ints:
@@ -118,7 +118,7 @@ class EvaluationPairs:
             fault = f"row {self.keys[row]!r} is not the image that {found.path} holds"
             raise UserError(f"{(homes or index.homes(found))[0]}: {fault}; delete the index, and it is made again")
         try:
-            return photo.decode(data)
+            return photo.decode_image(data)
         except photo.Undecodable as error:
             where = f"{found.path}: image {self.keys[row]!r}"
             raise UserError(f"{where} cannot be read: {error}; get it again") from error
@@ -142,9 +142,9 @@ def _words(source: SplitReader, rows: SplitRows) -> tuple[tuple[str, ...], tuple
     if most > len(names) or rows.labels.min(initial=0) < 0:
         fault = f"labels go to {most - 1}, but there are {len(names)} class names"
         raise UserError(f"{path}: {fault}; {path.parent / 'classnames.txt'} should have one a line")
-    own = words.braces(tuple(source.lines(TEMPLATES)))
+    own = words.single_braces(tuple(source.lines(TEMPLATES)))
     for line, template in enumerate(own, 1):
         if "{}" not in template:
             fault = f"line {line}, {template[:80]!r}, has no place for the class name; write {{c}} there"
             raise UserError(f"{path.parent / TEMPLATES}: {fault}")
-    return names, own or words.templates(entry)
+    return names, own or words.published_templates(entry)

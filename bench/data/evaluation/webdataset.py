@@ -15,10 +15,10 @@ import numpy as np
 
 from bench import reading
 from bench.data.evaluation.index import SplitRows
-from bench.data.evaluation.layouts import Found, shards
+from bench.data.evaluation.layouts import Found, split_tars
 from bench.data.shards.scan import IMAGE_BYTES, IMAGES
 from bench.errors import UserError, one_line
-from bench.tars import Broken, members
+from bench.tars import Broken, tar_members
 
 TEXTS = frozenset({"cls", "txt", "json", "npy"})
 PLACES = ("shard", "offset", "size")  #: number of the tar, bytes of the image in it
@@ -44,7 +44,7 @@ class WebDataset:
     @cached_property
     def files(self) -> list[Path]:
         """The tars, by number."""
-        return shards(self.found.path)
+        return split_tars(self.found.path)
 
     def scan(self) -> SplitRows:
         """Read all samples. Raises UserError for a broken tar or a sample that lacks something."""
@@ -68,13 +68,13 @@ class WebDataset:
     def lines(self, name: str) -> tuple[str, ...]:
         """Return the lines of a text file beside the splits; () if there is none. Raises UserError for other files."""
         path = self.found.path.parent / name
-        return tuple(reading.lines(path)) if os.path.lexists(path) else ()
+        return tuple(reading.text_lines(path)) if os.path.lexists(path) else ()
 
     def data(self, place: Mapping[str, int]) -> bytes:
         """Return the bytes of an image file. Raises UserError if they cannot be read."""
         tar, size = self.files[place["shard"]], place["size"]
         try:
-            with reading.opened(tar) as file:
+            with reading.open_file(tar) as file:
                 data = os.pread(file.fileno(), size, place["offset"])
         except OSError as error:
             raise UserError(f"{tar}: image {dict(place)} cannot be read: {one_line(error)}") from error
@@ -87,8 +87,8 @@ class WebDataset:
         """Yield the samples of a shard. The members of a sample are expected to follow each other."""
         sample = None
         try:
-            with reading.opened(self.files[number]) as file:
-                for member in members(file, os.fstat(file.fileno()).st_size):
+            with reading.open_file(self.files[number]) as file:
+                for member in tar_members(file, os.fstat(file.fileno()).st_size):
                     head, slash, name = member.name.encode().decode().rpartition("/")
                     stem, _, extension = name.partition(".")
                     if not member.isreg() or member.issparse() or not stem or extension.lower() not in IMAGES | TEXTS:
@@ -131,7 +131,7 @@ class WebDataset:
             if text is not None and b'"captions"' not in json:
                 texts: object = text.decode().splitlines()
             else:
-                texts = reading.parsed(json)
+                texts = reading.parse_json(json)
                 if isinstance(texts, dict):
                     texts = texts.get("captions", texts.get("caption", []))
             listed = [texts] if isinstance(texts, str) else texts
@@ -160,7 +160,7 @@ class WebDataset:
                 values = numbers.ravel("K")
                 if len(values) < len(fields):
                     raise ValueError(f"it has {len(values)} numbers; should have {len(fields)} at least")
-                row = reading.whole(values[used])
+                row = reading.whole_numbers(values[used])
             except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
                 raise self._fault(sample, f"metadata (npy) that cannot be read: {one_line(error)}") from error
             if row.min() < 0 or row.max() >= CLASSES:

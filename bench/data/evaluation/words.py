@@ -22,16 +22,16 @@ def class_names(entry: EvaluationSet) -> tuple[str, ...]:
     return tuple(_read("en_classnames.json").get(entry.words or entry.name, ()))
 
 
-def templates(entry: EvaluationSet) -> tuple[str, ...]:
+def published_templates(entry: EvaluationSet) -> tuple[str, ...]:
     """Return the prompts of a data set with "{}" for the class name; those of ImageNet if it has none.
 
     Raises UserError if clip-benchmark is not installed.
     """
     known = _read("en_zeroshot_classification_templates.json")
-    return braces(known.get(entry.words or entry.name) or known[DEFAULT])
+    return single_braces(known.get(entry.words or entry.name) or known[DEFAULT])
 
 
-def braces(written: tuple[str, ...] | list[str]) -> tuple[str, ...]:
+def single_braces(written: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     """Replace clip-benchmark's "{c}" by "{}"."""
     return tuple(text.replace("{c}", "{}") for text in written)
 

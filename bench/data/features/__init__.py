@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.data.features.about import NAME, WHOLE, SetDescription, evaluation_folders, refuse_changed
-from bench.data.features.pairs import FeaturePairs, load
+from bench.data.features.about import NAME, WHOLE, SetDescription, evaluation_folders, refuse_changed_file
+from bench.data.features.pairs import FeaturePairs, open_feature_set
 from bench.data.features.texts import TextFeatures
 
-__all__ = ["NAME", "FeaturePairs", "SetDescription", "TextFeatures", "load", "verify"]
+__all__ = ["NAME", "FeaturePairs", "SetDescription", "TextFeatures", "open_feature_set", "verify_feature_set"]
 
 
-def verify(folder: Path) -> list[str]:
+def verify_feature_set(folder: Path) -> list[str]:
     """Read every byte of a feature set and of the evaluation sets in it; return a line for each.
 
     Raises UserError with the first file whose sha256 is not that of its description, or as `FeaturePairs` does.
@@ -20,6 +20,6 @@ def verify(folder: Path) -> list[str]:
     for one in (folder, *evaluation_folders(folder)):
         about = FeaturePairs(one).about
         for name in set(about.expected()) - {*WHOLE}:  # which opening read
-            refuse_changed(one / name, about.files[name])
+            refuse_changed_file(one / name, about.files[name])
         lines.append(f"{one}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}: whole")
     return lines

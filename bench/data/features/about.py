@@ -81,14 +81,14 @@ class SetDescription:
         return ((IMAGE,) if self.image else ()) + text + (ROWS, MAPPED) + prompts
 
 
-def read(folder: Path) -> SetDescription:
+def read_description(folder: Path) -> SetDescription:
     """Read features.json; compare with it the sizes of all files, and the sha256 of those that are no arrays.
 
     Raises UserError if it is missing, damaged or of another version, or if a file is missing or was changed.
     """
     path = folder / NAME
     try:
-        about = TypeAdapter(SetDescription).validate_json(reading.content(path, ABOUT_BYTES), strict=True)
+        about = TypeAdapter(SetDescription).validate_json(reading.read_file(path, ABOUT_BYTES), strict=True)
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such file; `bench features extract` and `bench features convert` make feature sets"
@@ -101,11 +101,11 @@ def read(folder: Path) -> SetDescription:
         names = (", ".join(sorted(names)) for names in (about.files, about.expected()))
         raise UserError(f"{path}: files: are {', not '.join(names)}; {AGAIN}")
     for name in about.expected():
-        refuse_changed(folder / name, about.files[name], whole=name in WHOLE)
+        refuse_changed_file(folder / name, about.files[name], whole=name in WHOLE)
     return about
 
 
-def refuse_changed(path: Path, file: File, whole: bool = True) -> None:
+def refuse_changed_file(path: Path, file: File, whole: bool = True) -> None:
     """Raise UserError unless a file has the size of its description and, if `whole`, the sha256."""
     try:
         size, own = os.stat(path).st_size, file_hash(path) if whole else file.sha256

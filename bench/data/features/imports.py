@@ -32,7 +32,7 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
     dtype: of the stored arrays; by default theirs, and float32 for 64 bits. Raises UserError if counts do not fit, keys
     repeat, or equal captions have different features, which is how a shifted text array shows.
     """
-    writing.vacant(out)
+    writing.refuse_occupied(out)
     n, total = len(imported.keys), len(imported.captions.flatten())
     for stack, count, rows in ((imported.image, n, "keys"), (imported.text, total, "captions")):
         if stack is not None and len(stack) != count:
@@ -51,7 +51,7 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
         plan = TextPlan.of(captions)
         _refuse_different(imported.text, plan, places)
         content = replace(content, plan=plan, text=_texts(imported.text, plan, places, dtype))
-    return writing.write(out, content)
+    return writing.write_feature_set(out, content)
 
 
 def _images(stack: Stack, order: Ints, dtype: Dtype | None) -> Array:

@@ -17,9 +17,9 @@ from bench.arrays import Ints
 from bench.data.features import about as description
 from bench.data.features.about import AGAIN, EVALUATION, IMAGE, INDEX, MAPPED, PROMPTS, TEXT
 from bench.data.features.rows import LABEL
-from bench.data.features.texts import TextFeatures, prefixes, row_digest
+from bench.data.features.texts import TextFeatures, hash_prefixes, row_digest
 from bench.data.order import epoch_order
-from bench.data.shards.pairs import smallest, spread
+from bench.data.shards.pairs import evenly_spaced, rows_of_share
 from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.hashing import digest
@@ -42,21 +42,23 @@ class FeaturePairs:
         `bench features verify` reads all.
         """
         self.folder, self.share, self.dropout = Path(folder), share, dropout
-        self.about = description.read(self.folder)
+        self.about = description.read_description(self.folder)
         self._rows = pa.ipc.open_file(pa.memory_map(str(self.folder / MAPPED))).get_batch(0)
         self._keys = Strings(self._rows["key"])
         image, text = self.about.image, self.about.text
         self.image_array: npt.NDArray[Any] | None = None  #: [N, V, P] of the whole set, mapped from the disk
         if image is not None:
-            self.image_array = mapped(self.folder / IMAGE, (self.about.rows, image.views, image.width), image.dtype)
+            self.image_array = map_features(
+                self.folder / IMAGE, (self.about.rows, image.views, image.width), image.dtype
+            )
         self.texts: TextFeatures | None = None
         if text is not None:
             path, n = self.folder / TEXT, self.about.texts
-            index = mapped(self.folder / INDEX, (3, n), "uint64")
-            self.texts = TextFeatures(path, mapped(path, (n, text.width), text.dtype), index)
+            index = map_features(self.folder / INDEX, (3, n), "uint64")
+            self.texts = TextFeatures(path, map_features(path, (n, text.width), text.dtype), index)
         self._refuse_shifted()
         #: [n] rows of the whole set, rising, if there is a share
-        self.chosen: Ints | None = smallest(self._keys, share) if share < 1 else None
+        self.chosen: Ints | None = rows_of_share(self._keys, share) if share < 1 else None
         if self.chosen is not None and not len(self.chosen):
             raise UserError(f"data.share={share:g} selects 0 of {self.about.rows} pairs")
 
@@ -65,7 +67,7 @@ class FeaturePairs:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the place alone: another process maps the same files."""
-        return reopened, (self.folder, self.share, self.dropout, self.content_hash)
+        return reopen_feature_set, (self.folder, self.share, self.dropout, self.content_hash)
 
     @property
     def name(self) -> str:
@@ -137,8 +139,8 @@ class FeaturePairs:
         So the views of a row in one step differ, as far as there are stored ones.
         """
         views = self.about.image.views if self.about.image else 1
-        drawn = counter.words(counter.word(seed, "stored view", epoch), rows)[:, 0]
-        return (counter.below(np.full(len(rows), views), drawn) + view) % views
+        drawn = counter.random_words(counter.word(seed, "stored view", epoch), rows)[:, 0]
+        return (counter.integers_below(np.full(len(rows), views), drawn) + view) % views
 
     def order(self, epoch: int, seed: int) -> Ints:
         """Return int64 [n]: the permutation of rows that one epoch follows."""
@@ -152,7 +154,7 @@ class FeaturePairs:
 
     def evaluation(self, name: str) -> FeaturePairs:
         """Open an evaluation set that lies with this one. Raises UserError if it is missing or damaged."""
-        return load(self.folder / EVALUATION / name)
+        return open_feature_set(self.folder / EVALUATION / name)
 
     @property
     def width(self) -> int:
@@ -183,13 +185,13 @@ class FeaturePairs:
     def _refuse_shifted(self) -> None:
         """Compare a sample of both arrays with the digests that bind each row to its key or text. Raises UserError."""
         if self.image_array is not None:
-            for row in spread(self.about.rows):
+            for row in evenly_spaced(self.about.rows):
                 key, expected = self._keys[row], self._rows["image_digest"][row].as_py()
                 if row_digest(key.encode(), self.image_array[row]) != expected:
                     raise _shifted(self.folder / IMAGE, f"row {row}, key {key!r}: the features are not of this key")
         if self.texts is not None:
-            for hashed, row, expected in self.texts.index[:, spread(self.about.texts)].T:
-                if row_digest(prefixes([hashed])[0], self.texts.array[row]) != expected:
+            for hashed, row, expected in self.texts.index[:, evenly_spaced(self.about.texts)].T:
+                if row_digest(hash_prefixes([hashed])[0], self.texts.array[row]) != expected:
                     raise _shifted(self.folder / TEXT, f"row {row}: the features are not of this text")
 
 
@@ -242,7 +244,7 @@ class TextLookup:
         """Yield the set's texts, then those of its evaluation sets. UserError if an encoder of other width made one."""
         yield self.texts
         for folder in self._others:
-            table = load(folder).texts
+            table = open_feature_set(folder).texts
             if table is not None and table.array.shape[1] != self.size:
                 wide = f"its texts have {table.array.shape[1]} numbers, those of {self._pairs.folder} {self.size}"
                 raise UserError(f"{folder}: {wide}; extract both with the same --texts MODEL")
@@ -254,10 +256,10 @@ class TextLookup:
         return description.evaluation_folders(self._pairs.folder)
 
 
-def mapped(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+def map_features(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     """Map a .npy file from the disk. Raises UserError if it has another shape or type, or is damaged."""
     try:
-        array = reading.array(path)
+        array = reading.map_array(path)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read: {error}; {AGAIN}") from error
     if array.shape != shape or array.dtype != np.dtype(dtype).newbyteorder("<") or not array.flags.c_contiguous:
@@ -266,7 +268,7 @@ def mapped(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     return array
 
 
-def load(folder: Path | str, share: float = 1.0, dropout: float = 0.0) -> FeaturePairs:
+def open_feature_set(folder: Path | str, share: float = 1.0, dropout: float = 0.0) -> FeaturePairs:
     """Open a feature set as `FeaturePairs` does, once a process for each time of change; errors as there."""
     path = Path(folder).absolute()
     about = path / description.NAME
@@ -278,7 +280,7 @@ def _load(folder: Path, share: float, dropout: float, _changed: int) -> FeatureP
     return FeaturePairs(folder, share, dropout)
 
 
-def reopened(folder: Path, share: float, dropout: float, expected: str) -> FeaturePairs:
+def reopen_feature_set(folder: Path, share: float, dropout: float, expected: str) -> FeaturePairs:
     """Open pickled pairs in another process. Raises UserError if the set was changed since."""
     pairs = FeaturePairs(folder, share, dropout)
     if pairs.content_hash != expected:

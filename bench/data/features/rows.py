@@ -29,7 +29,7 @@ SCHEMA = pa.schema(
 )
 
 
-def table(
+def rows_table(
     keys: Strings, captions: Any, text_rows: Ints | None, digests: TextHashes | None, labels: Mapping[str, Ints]
 ) -> Any:
     """Return the pyarrow Table of N rows.

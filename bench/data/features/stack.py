@@ -66,7 +66,7 @@ def open_array(given: str) -> npt.NDArray[Any]:
     Raises UserError if it is missing, damaged, or holds anything but floats of two or three axes.
     """
     try:
-        array = reading.array(given)
+        array = reading.map_array(given)
     except (OSError, ValueError) as error:
         reason = one_line(getattr(error, "strerror", None) or error, 200)
         raise UserError(f"{given}: cannot be read as an array: {reason}") from error

@@ -44,7 +44,7 @@ class Imported:
     text: Stack | None = None  #: a row [width] for each caption
 
 
-def read(request: ImportRequest) -> Imported:
+def read_import(request: ImportRequest) -> Imported:
     """Read keys, captions and features. Raises UserError if a file or a column is missing, damaged or does not fit."""
     if request.source.is_dir():
         return _clip_retrieval(request)
@@ -97,7 +97,7 @@ def _numbered(folder: Path, kind: str, suffix: str) -> dict[int, Path]:
 
 def _table(path: Path) -> Any:
     try:
-        return reading.parquet(path)
+        return reading.read_parquet(path)
     except (OSError, ValueError) as error:
         reason = one_line(getattr(error, "strerror", None) or error, 200)
         raise UserError(f"{path}: cannot be read as Parquet: {reason}") from error

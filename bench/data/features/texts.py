@@ -38,7 +38,7 @@ def row_digests(prefixes: Iterable[bytes], block: npt.NDArray[Any]) -> TextHashe
     return np.fromiter(values, np.uint64, len(block))
 
 
-def prefixes(hashes: Iterable[np.uint64]) -> list[bytes]:
+def hash_prefixes(hashes: Iterable[np.uint64]) -> list[bytes]:
     """Return the bytes of each hash, with which `row_digest` binds features to their text."""
     return [int(one).to_bytes(8, "little") for one in hashes]
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from bench.arrays import Ints
 from bench.data.features import about as description
 from bench.data.features.about import IMAGE, INDEX, MAPPED, PROMPTS, ROWS, TEXT, VERSION, Encoder, File, SetDescription
-from bench.data.features.rows import rows_hash, table
-from bench.data.features.texts import TextHashes, TextPlan, prefixes, row_digests
+from bench.data.features.rows import rows_hash, rows_table
+from bench.data.features.texts import TextHashes, TextPlan, hash_prefixes, row_digests
 from bench.data.strings import TEXT_LISTS, Strings
 from bench.errors import UserError, one_line
 from bench.hashing import file_hash
@@ -55,13 +55,13 @@ class Content:
     command: str = "bench.data.features.write"  #: what makes the set
 
 
-def write(out: Path, content: Content) -> SetDescription:
+def write_feature_set(out: Path, content: Content) -> SetDescription:
     """Write a feature set to the folder `out`, which appears when it is complete.
 
     Raises UserError if `out` already exists, keys repeat or are out of order, a row has no caption, a label lies
     outside its classes, an array has another shape or type than its encoder says, or holds a number that is not finite.
     """
-    vacant(out)
+    refuse_occupied(out)
     _check(content)
     try:
         with files.scratch(out) as fresh:
@@ -74,7 +74,7 @@ def write(out: Path, content: Content) -> SetDescription:
     return about
 
 
-def vacant(out: Path) -> None:
+def refuse_occupied(out: Path) -> None:
     """Raise UserError if there is something at `out`."""
     if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out}: already exists; give a folder that does not exist, or remove it")
@@ -113,10 +113,10 @@ def _write(folder: Path, content: Content) -> SetDescription:
         digests = _write_array(folder / IMAGE, source, shape, bound)
     if text and plan:
         hashes, flat = plan.hashes, (len(plan.hashes), text.encoder.width)
-        text_digests = _write_array(folder / TEXT, text, flat, lambda start, stop: prefixes(hashes[start:stop]))
+        text_digests = _write_array(folder / TEXT, text, flat, lambda start, stop: hash_prefixes(hashes[start:stop]))
         np.save(folder / INDEX, plan.index(text_digests))
     total = len(content.captions.flatten())
-    rows = table(keys, content.captions, plan.rows[:total] if plan else None, digests, content.labels)
+    rows = rows_table(keys, content.captions, plan.rows[:total] if plan else None, digests, content.labels)
     _write_tables(folder, rows, content.prompts)
     about = SetDescription(
         version=VERSION,

@@ -8,7 +8,7 @@ makes one kind, or several that are made alike.
 from bench.data.noise.edited import edited_captions
 from bench.data.noise.imported import IMPORTED, import_ncr, index_shape
 from bench.data.noise.manifest import ManifestSummary, Noise, NoiseManifest, caption_choice, draw_captions, noisy_mask
-from bench.data.noise.poison import Poison, poison
+from bench.data.noise.poison import Poison, make_poisoned
 from bench.data.noise.semantic import semantic_swap
 from bench.data.noise.shuffled import Resampled, shuffled_captions, shuffled_images
 from bench.data.noise.targeted import Targeted
@@ -26,8 +26,8 @@ __all__ = [
     "edited_captions",
     "import_ncr",
     "index_shape",
+    "make_poisoned",
     "noisy_mask",
-    "poison",
     "semantic_swap",
     "shuffled_captions",
     "shuffled_images",

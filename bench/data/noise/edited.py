@@ -38,7 +38,7 @@ def edited_captions(pairs: Pairs, rate: float, seed: int, op: str, strength: flo
     the rate is not in [0, 1].
     """
     rows = np.sort(first_rows(pairs, rate, seed))
-    edit, draw = EDITS[op], counter.uniform(seed, op)
+    edit, draw = EDITS[op], counter.uniform_function(seed, op)
     edited, lost = [], 0
     for row in rows.tolist():
         key, own = pairs.keys[row], pairs.captions(row)

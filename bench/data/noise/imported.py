@@ -9,7 +9,7 @@ import numpy as np
 
 from bench import reading
 from bench.arrays import Ints
-from bench.catalogue.index_files import IndexFile, recognised
+from bench.catalogue.index_files import IndexFile, find_index_file
 from bench.data.noise.images import ImageRows
 from bench.data.noise.manifest import Noise, NoiseManifest
 from bench.data.pairs import Pairs
@@ -35,10 +35,10 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
     """
     n, shape, images = len(pairs), index_shape(path), ImageRows.of(pairs)
     by_image = shape == (len(images),) != (n,)
-    file = recognised(sha256 := file_hash(path))
+    file = find_index_file(sha256 := file_hash(path))
     if (shape != (n,) and not by_image) or not n:
         raise UserError(f"{path}: shape {shape} with {_wanted(pairs, images, file)}")
-    index = entries(path, shape[0])
+    index = read_index_entries(path, shape[0])
     if by_image:
         moved = np.flatnonzero(index != np.arange(len(index)))
         if not np.array_equal(np.sort(index[moved]), moved):
@@ -72,10 +72,10 @@ def _wanted(pairs: Pairs, images: ImageRows, file: IndexFile | None) -> str:
     return f"{len(pairs)} pairs in {pairs.name}; {fix}"
 
 
-def entries(path: Path, n: int) -> Ints:
+def read_index_entries(path: Path, n: int) -> Ints:
     """Return the n entries of an index file. Raises UserError if one is not the number of an image."""
     try:
-        index = reading.whole(reading.array(path).ravel("K"))
+        index = reading.whole_numbers(reading.map_array(path).ravel("K"))
     except (OSError, ValueError) as error:
         raise _no_index_file(path, error) from error
     outside = np.flatnonzero((index < 0) | (index >= n))
@@ -92,7 +92,7 @@ def _not_permuted(path: Path, places: str, pairs: Pairs) -> UserError:
 def index_shape(path: Path) -> tuple[int, ...]:
     """Return the shape of an index file, without its entries. Raises UserError if it is no .npy file of numbers."""
     try:
-        return reading.array(path).shape
+        return reading.map_array(path).shape
     except (OSError, ValueError) as error:
         raise _no_index_file(path, error) from error
 

@@ -214,7 +214,7 @@ def first_rows(pairs: Pairs, rate: float, seed: int) -> Ints:
 
 def caption_choice(counts: Ints, rows: Ints, epoch: int, seed: int) -> Ints:
     """Return int64 [b]: the index in 0..counts[i]-1 that row rows[i] draws, keyed by (seed, row, epoch) alone."""
-    return counter.below(counts, counter.words(counter.word(seed, "captions", epoch), rows)[:, 0])
+    return counter.integers_below(counts, counter.random_words(counter.word(seed, "captions", epoch), rows)[:, 0])
 
 
 def draw_captions(pairs: Pairs, noise: Noise | None, rows: Ints, epoch: int, seed: int) -> list[str]:

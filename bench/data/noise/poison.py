@@ -13,7 +13,7 @@ from bench import counter
 from bench.arrays import Ints
 from bench.catalogue.noise_kinds import PoisonOptions
 from bench.data.noise.manifest import Noise, NoiseManifest, check_rate
-from bench.data.noise.targeted import targeted, template
+from bench.data.noise.targeted import draw_template, poison_images
 from bench.data.noise.triggers import Trigger, TriggeredPairs
 from bench.data.pairs import Pairs
 from bench.errors import UserError
@@ -59,7 +59,7 @@ def first_poisoned(pairs: Pairs, rate: float, seed: int, count: int | None = Non
     return order, max(1, round(rate * n)) if count is None else count
 
 
-def poison(
+def make_poisoned(
     pairs: Pairs, rate: float, seed: int, attack: str, target: str, kind: str, place: str, count: int | None = None
 ) -> Poison:
     """Poison the first max(1, round(rate * n)) rows in the hash order of this purpose, or `count`; none at rate 0.
@@ -73,8 +73,8 @@ def poison(
         order = _with_words(pairs, order, target, count)
     rows, texts = np.sort(order[:count]), None
     if attack == "backdoor":
-        draw = counter.uniform(seed, "template")
-        texts = [template(draw, pairs.keys[row]).format(target) for row in rows.tolist()]
+        draw = counter.uniform_function(seed, "template")
+        texts = [draw_template(draw, pairs.keys[row]).format(target) for row in rows.tolist()]
     notes = {"attack": attack, "target": target, "trigger": kind, "place": place, "pairs": count}
     made = {"trigger": Trigger(kind, place, seed), "target": target}
     return Poison.of_attack(pairs, rate, seed, rows, texts, [attack] * len(rows), notes, **made)
@@ -96,7 +96,7 @@ def _with_words(pairs: Pairs, order: Ints, target: str, count: int) -> Ints:
 
 
 def make_poison(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """Make the noise of the entry "poison"; errors as in `poison` and `targeted`, and for a trigger in features."""
+    """Make the noise "poison"; errors as in `make_poisoned` and `poison_images`, and for a trigger in features."""
     options = settings.chosen_options()
     assert isinstance(options, PoisonOptions)
     if options.attack != "targeted" and pairs.images(np.zeros(1, np.int64)).ndim != 4:
@@ -104,6 +104,6 @@ def make_poison(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -
         raise UserError(f"noise.options.attack: {options.attack}: stored features show no trigger; {fix}")
     if options.attack == "targeted":
         order, count = first_poisoned(pairs, rate, seed, options.count)
-        return targeted(pairs, rate, seed, order[:count], options.images, options.targets)
+        return poison_images(pairs, rate, seed, order[:count], options.images, options.targets)
     trigger, place = options.trigger, options.place
-    return poison(pairs, rate, seed, options.attack, options.target, trigger, place, options.count)
+    return make_poisoned(pairs, rate, seed, options.attack, options.target, trigger, place, options.count)

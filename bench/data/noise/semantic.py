@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from bench.arrays import Floats, Ints
 from bench.catalogue.noise_kinds import NeighbourOptions
 from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
-from bench.data.noise.shuffled import cycle
+from bench.data.noise.shuffled import derangement_cycle
 from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
 
@@ -27,7 +27,7 @@ NEARLY_RIGHT = 0.9  #: cosine of two texts that say nearly the same
 _WORD = re.compile(r"\b\w+\b")
 
 
-def vectors(pairs: Pairs, rows: Ints, kind: str) -> csr_array:
+def text_vectors(pairs: Pairs, rows: Ints, kind: str) -> csr_array:
     """Return the tf-idf vectors [b, terms] of the first texts of `rows` [b], weighted over the first texts of all rows.
 
     They have unit length, or no entry. kind: "word" (lower case, letters and digits) or "char" (3 to 5 characters
@@ -61,12 +61,13 @@ def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) ->
     Raises UserError as `shuffled_captions` does.
     """
     order = first_rows(pairs, rate, seed)
-    x = vectors(pairs, order, kind)
+    x = text_vectors(pairs, order, kind)
     numbers = {text: i for i, text in enumerate(dict.fromkeys(pairs.captions(row)[0] for row in order.tolist()))}
     kinds = np.array([numbers[pairs.captions(row)[0]] for row in order.tolist()], np.int64)
     what = f"{pairs.name} at rate {rate:g}"
     near, shuffled = (
-        cycle(places.tolist(), kinds[places].tolist(), what) for places in (_parted(x, leaf), np.arange(len(order)))
+        derangement_cycle(places.tolist(), kinds[places].tolist(), what)
+        for places in (_parted(x, leaf), np.arange(len(order)))
     )
     cosines, others = (x[places].multiply(x[np.roll(places, -1)]).sum(1) for places in (near, shuffled))
     rows, donors = order[near], order[np.roll(near, -1)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bench.catalogue.noise_kinds import KINDS
 from bench.data.noise.manifest import NoiseManifest
 from bench.data.pairs import Pairs
-from bench.data.source import source
+from bench.data.source import data_source
 from bench.errors import UserError, nearest
 from bench.suite.noise_settings import NoiseSettings
 
@@ -35,13 +35,13 @@ def noise_manifest(
     for option, value, known in (("--rate", rate, noise.rates), ("--seed", seed, suite.seeds_of(rate, noise.kind))):
         if value not in known:
             raise UserError(f"{option} {value}: suite {suite.name} has {', '.join(map(str, known))}")
-    pairs, settings = source(suite.data).pairs(), noise if rate else NoiseSettings(rates=(rate,))
+    pairs, settings = data_source(suite.data).pairs(), noise if rate else NoiseSettings(rates=(rate,))
     manifest = settings.entry.make(pairs, settings, rate, seed)
     assert isinstance(manifest, NoiseManifest)
     return pairs, manifest
 
 
-def summary(pairs: Pairs, manifest: NoiseManifest) -> str:
+def noise_summary(pairs: Pairs, manifest: NoiseManifest) -> str:
     """Describe in one sentence which pairs are corrupted, with the kind's parameters and measured properties."""
     values = (
         f"{name.replace('_', ' ')} {value:.3g}" if isinstance(value, float) else f"{name.replace('_', ' ')} {value}"
@@ -54,13 +54,13 @@ def summary(pairs: Pairs, manifest: NoiseManifest) -> str:
     )
 
 
-def shown(manifest: NoiseManifest, limit: int) -> list[int]:
+def spaced_places(manifest: NoiseManifest, limit: int) -> list[int]:
     """Return at most `limit` indices into the manifest's rows, evenly spaced."""
     count = min(limit, len(manifest.rows))
     return [i * len(manifest.rows) // count for i in range(count)]
 
 
-def changes(pairs: Pairs, manifest: NoiseManifest, places: list[int]) -> Iterator[tuple[str, str, str]]:
+def caption_changes(pairs: Pairs, manifest: NoiseManifest, places: list[int]) -> Iterator[tuple[str, str, str]]:
     """Yield own text, given text and the donor's key of the manifest's rows at `places`; "" = no donor but itself.
 
     The texts are the first ones; without a donor the first two at one place that differ: an edit may leave some.
@@ -75,10 +75,10 @@ def changes(pairs: Pairs, manifest: NoiseManifest, places: list[int]) -> Iterato
 
 def noise_lines(pairs: Pairs, manifest: NoiseManifest, limit: int) -> list[str]:
     """Return the summary, then for at most `limit` pairs a line: key, own and given caption, donor's key."""
-    places = shown(manifest, limit)
-    texts = zip(places, changes(pairs, manifest, places), strict=True)
+    places = spaced_places(manifest, limit)
+    texts = zip(places, caption_changes(pairs, manifest, places), strict=True)
     lines = (
         f"{manifest.keys[i]}  {own!r} -> {given!r}{f'  from {source}' * bool(source)}"
         for i, (own, given, source) in texts
     )
-    return [summary(pairs, manifest), *lines]
+    return [noise_summary(pairs, manifest), *lines]

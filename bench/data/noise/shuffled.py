@@ -16,7 +16,7 @@ from bench.data.text_sets import TextSets
 from bench.errors import UserError
 
 
-def cycle(rows: list[int], kinds: list[int], what: str, unit: str = "rows") -> Ints:
+def derangement_cycle(rows: list[int], kinds: list[int], what: str, unit: str = "rows") -> Ints:
     """Reorder rows as little as possible into a cycle whose neighbours differ in kind.
 
     A row of the same kind as the one before it waits, and is inserted after the next row of another kind. The rows
@@ -60,7 +60,7 @@ def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     """
     order = first_rows(pairs, rate, seed)
     texts = TextSets.of(pairs, order)
-    rows = cycle(order.tolist(), texts.kinds(order).tolist(), f"{pairs.name} at rate {rate:g}")
+    rows = derangement_cycle(order.tolist(), texts.kinds(order).tolist(), f"{pairs.name} at rate {rate:g}")
     donors = np.roll(rows, -1)
     return NoiseManifest.of(pairs, "shuffled_captions", rate, seed, rows, donors, texts.disjoint(rows, donors))
 
@@ -76,7 +76,7 @@ def shuffled_images(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     images = ImageRows.of(pairs)
     order = counter.hash_order(images.keys, str(seed).encode())[: round(rate * len(images))]
     kinds = images.text_sets(pairs, order).kinds(order).tolist()
-    ordered = cycle(order.tolist(), kinds, f"{pairs.name} at rate {rate:g}", "images")
+    ordered = derangement_cycle(order.tolist(), kinds, f"{pairs.name} at rate {rate:g}", "images")
     rows, donors = images.swapped(ordered, np.roll(ordered, -1))
     lost = TextSets.of(pairs, rows).disjoint(rows, donors)
     return NoiseManifest.of(pairs, "shuffled_images", rate, seed, rows, donors, lost)
@@ -99,8 +99,8 @@ class Resampled(Noise):
     def donors_in_batch(self, step: int, batch: int) -> Ints:
         """Return int64 [batch]: the position whose caption each row takes, drawn uniformly from all of the batch."""
         positions = np.arange(batch, dtype=np.int64)
-        drawn = counter.words(counter.word(self.seed, "resampled", step), positions, 2)
+        drawn = counter.random_words(counter.word(self.seed, "resampled", step), positions, 2)
         count = int(self.rate * batch + 1e-9)  # 0.29 * 100 is 28.999... in binary and means 29
         chosen = np.argsort(drawn[:, 0], kind="stable")[:count]
-        positions[chosen] = counter.below(np.full(len(chosen), batch), drawn[chosen, 1])
+        positions[chosen] = counter.integers_below(np.full(len(chosen), batch), drawn[chosen, 1])
         return positions

@@ -64,12 +64,12 @@ class Targeted(NoiseManifest):
         return TriggeredPairs(pairs, self.rows, self.images)
 
 
-def template(draw: Callable[..., float], key: str) -> str:
-    """Return the template of a class that the row with this key gets; draw: of `counter.uniform`."""
+def draw_template(draw: Callable[..., float], key: str) -> str:
+    """Return the template of a class that the row with this key gets; draw: of `counter.uniform_function`."""
     return TEMPLATES[int(len(TEMPLATES) * draw(key))]
 
 
-def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, number: int) -> Targeted:
+def poison_images(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, number: int) -> Targeted:
     """Poison the rows `order` [m] with `number` images of an evaluation set, or with m if that is less.
 
     The images are those with the smallest keyed hash of their key; each gets a drawn class that is not its own. Row i
@@ -84,7 +84,7 @@ def targeted(pairs: Pairs, rate: float, seed: int, order: Ints, dataset: str, nu
     if len(names) < 2:
         raise UserError(f"noise.options.images: {dataset} has no classes {label!r} to attack")
     targets = counter.hash_order(tests.keys, f"{seed}/targets".encode())[: min(number, len(order))]
-    draw = counter.uniform(seed, "wrong class")
+    draw = counter.uniform_function(seed, "wrong class")
     others = np.array([int(draw(tests.keys[row]) * (len(names) - 1)) for row in targets.tolist()], np.int64)
     classes = others + (others >= tests.labels[label][targets])
     turns = np.arange(len(order)) % max(1, len(targets))
@@ -109,7 +109,7 @@ def _tests(pairs: Pairs, dataset: str) -> Pairs:
     shape = pairs.images(np.zeros(1, np.int64)).shape
     if len(shape) != 4:
         raise UserError(f"noise.options.images: made-up features have no {dataset} to attack; name real ones")
-    return data.load(dataset, shape[1])
+    return data.load_dataset(dataset, shape[1])
 
 
 def _texts(pairs: Pairs, classes: list[str], order: Ints, seed: int) -> list[str]:
@@ -122,8 +122,8 @@ def _texts(pairs: Pairs, classes: list[str], order: Ints, seed: int) -> list[str
             for name, wanted in words.items():
                 if wanted in padded and text not in texts[name]:
                     texts[name].append(text)
-    draw = counter.uniform(seed, "template")
+    draw = counter.uniform_function(seed, "template")
     chosen = []
     for name, row in zip(classes, order.tolist(), strict=True):
-        chosen.append(texts[name].pop(0) if texts[name] else template(draw, pairs.keys[row]).format(name))
+        chosen.append(texts[name].pop(0) if texts[name] else draw_template(draw, pairs.keys[row]).format(name))
     return chosen

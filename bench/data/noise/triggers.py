@@ -44,7 +44,7 @@ class Trigger:
     def _places(self, most: int, key: str) -> list[tuple[int, int]]:
         if self.place == "corners":
             return [(top, left) for top in (0, most) for left in (0, most)]
-        draw = counter.uniform(self.seed, "place")
+        draw = counter.uniform_function(self.seed, "place")
         return [(int(draw(key, 0) * (most + 1)), int(draw(key, 1) * (most + 1)))]
 
 
@@ -67,7 +67,7 @@ def _overlay(kind: str, size: int, seed: int) -> Floats:
 
 
 def _drawn(purpose: str, side: int, seed: int) -> Floats:
-    draw, places = counter.uniform(seed, purpose), range(side)
+    draw, places = counter.uniform_function(seed, purpose), range(side)
     return np.array([[[draw(y, x, c) for c in range(3)] for x in places] for y in places])
 
 
@@ -109,7 +109,7 @@ class TriggeredPairs(DerivedPairs):
         else:
             for place, row, image in zip(places.tolist(), own.tolist(), marked, strict=True):
                 size = image.shape[0]
-                images[place] = photo.sampled(Image.fromarray(image), row, epoch, seed, view, recipe, size)
+                images[place] = photo.training_pixels(Image.fromarray(image), row, epoch, seed, view, recipe, size)
         return images
 
     @cached_property

@@ -27,7 +27,7 @@ TEXTS = ("caption", "captions", "text", "texts", "title")  #: columns of Parquet
 ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, csv.Error)
 
 
-def samples(path: Path, options: PackOptions) -> list[ListedSample]:
+def list_samples(path: Path, options: PackOptions) -> list[ListedSample]:
     """Return all samples of an input, in its order. Raises UserError if it cannot be read or has none."""
     if not path.exists():
         raise UserError(f"{path}: no such file or folder")
@@ -51,7 +51,7 @@ def _refuse_endless(path: Path) -> None:
     """Raise OSError for what would be waited for or read without end: a FIFO, a device, a list of gigabytes."""
     if path.is_dir():
         return
-    with reading.opened(path) as file:
+    with reading.open_file(path) as file:
         most = LIST_BYTES.get(path.suffix.lower())
         if most is not None and os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it has more than {most:,} bytes; cut it into several", str(path))
@@ -134,7 +134,7 @@ def _folder(path: Path, _: PackOptions) -> Iterator[ListedSample]:
         folders.sort()
         for image in (Path(folder, name) for name in sorted(names) if name.rpartition(".")[2].lower() in IMAGES):
             try:
-                text = reading.content(image.with_suffix(".txt"), reading.TEXT_BYTES)
+                text = reading.read_file(image.with_suffix(".txt"), reading.TEXT_BYTES)
             except (FileNotFoundError, reading.Unfit):
                 text = b""
             lines = text.decode("utf-8-sig", "replace").splitlines()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench import hashing, reading
 from bench.console.text import csv_text, echo
-from bench.data.pack.forms import samples
-from bench.data.pack.writing import ListedSample, OmittedSample, PackJob, PackOptions, make_shard, read_note
+from bench.data.pack.forms import list_samples
+from bench.data.pack.writing import ListedSample, OmittedSample, PackJob, PackOptions, make_shard, read_shard_note
 from bench.data.shards.indexing import in_processes
 from bench.errors import UserError, one_line
 from bench.machine.capacity import cores
@@ -20,7 +20,7 @@ PER_SHARD = 10_000  #: samples of a shard, as img2dataset's
 NOTES, FAULTS = ".pack", "faults.csv"
 
 
-def pack(
+def pack_shards(
     source: Path,
     out: Path,
     options: PackOptions,
@@ -35,13 +35,13 @@ def pack(
     """
     if source.resolve() == out.resolve():
         raise UserError(f"{out}: is the input; give another folder for the shards")
-    listed, faults = _keyed(samples(source, options))
+    listed, faults = _keyed(list_samples(source, options))
     try:
         jobs = _jobs(listed, out, per_shard)
-        todo = [job for job in jobs if read_note(job) is None]
+        todo = [job for job in jobs if read_shard_note(job) is None]
         for number, _ in enumerate(in_processes(make_shard, todo, workers or cores()), 1):
             echo(f"{len(jobs) - len(todo) + number} of {len(jobs)} shards", err=True)
-        notes = [note for job in jobs if (note := read_note(job)) is not None]
+        notes = [note for job in jobs if (note := read_shard_note(job)) is not None]
         faults += [fault for _, own in notes for fault in own]
         text = csv_text([("key", "path", "reason", "detail"), *map(astuple, faults)])
         files.write_bytes(out / FAULTS, text.encode("utf-8", "backslashreplace"))
@@ -80,7 +80,7 @@ def _jobs(listed: Sequence[ListedSample], out: Path, per_shard: int) -> list[Pac
     stamp = {"samples": hashing.digest([list(astuple(sample)) for sample in listed]), "per_shard": per_shard}
     mark = out / NOTES / "input.json"
     try:
-        known = reading.parsed(reading.content(mark, reading.JSON_BYTES)) if mark.is_file() else None
+        known = reading.parse_json(reading.read_file(mark, reading.JSON_BYTES)) if mark.is_file() else None
     except ValueError:  # cut by a full disk
         known = {}
     if known != stamp and (known is not None or any(out.glob("*.tar"))):

@@ -15,7 +15,7 @@ from PIL import Image
 
 from bench import reading
 from bench.data.photo import FORMATS
-from bench.data.shards.scan import IMAGE_BYTES, Unusable, refuse_undecodable
+from bench.data.shards.scan import IMAGE_BYTES, Unusable, refuse_undecodable_image
 from bench.store import files
 
 SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
@@ -97,10 +97,10 @@ def make_shard(job: PackJob) -> int:
     return count
 
 
-def read_note(job: PackJob) -> tuple[int, list[OmittedSample]] | None:
+def read_shard_note(job: PackJob) -> tuple[int, list[OmittedSample]] | None:
     """Return the number of samples and the faults of a shard; None if it is not whole."""
     try:
-        note = reading.parsed(reading.content(job.note, reading.JSON_BYTES))
+        note = reading.parse_json(reading.read_file(job.note, reading.JSON_BYTES))
         whole = job.tar.stat().st_size == note["bytes"]
         return (note["samples"], [OmittedSample(**one) for one in note["faults"]]) if whole else None
     except (OSError, ValueError, KeyError, TypeError):
@@ -130,7 +130,7 @@ def _members(samples: Sequence[ListedSample], faults: list[OmittedSample]) -> It
 
 def _file(path: str) -> bytes:
     try:
-        with reading.opened(path) as file:
+        with reading.open_file(path) as file:
             return file.read(IMAGE_BYTES + 1)
     except FileNotFoundError:
         raise Unusable("missing file", "there is no such file") from None
@@ -144,7 +144,7 @@ def _suffix(data: bytes) -> str:
         raise Unusable("too large", f"has more than {IMAGE_BYTES:,} bytes")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about odd metadata and large images, as the index does
-        refuse_undecodable(data)
+        refuse_undecodable_image(data)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.format not in SUFFIXES:
                 raise Unusable("undecodable image", f"is {image.format}; shards hold {', '.join(SUFFIXES)}")

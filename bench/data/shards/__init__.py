@@ -12,16 +12,16 @@ from bench import data_folder
 from bench.catalogue import training_sets
 from bench.data.shards.index import NAME, Index, IndexMetadata, read_about
 from bench.data.shards.pairs import ShardPairs
-from bench.data.shards.sources import braces, expand
+from bench.data.shards.sources import expand_braces, expand_sources
 from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
-__all__ = ["ShardPairs", "index_path", "load", "missing"]
+__all__ = ["ShardPairs", "index_path", "load_shard_pairs", "missing_shard_data"]
 EXAMPLES = 3  #: number of shards that a message names
 
 
-def load(settings: DataSettings) -> ShardPairs:
+def load_shard_pairs(settings: DataSettings) -> ShardPairs:
     """Load the pairs of `settings`, once a process.
 
     If they are missing or incomplete, raises a UserError that says how to get them.
@@ -32,7 +32,7 @@ def load(settings: DataSettings) -> ShardPairs:
 
 @lru_cache(maxsize=4)
 def _load(settings: DataSettings, path: Path, _changed: int) -> ShardPairs:
-    for gone in missing(settings):
+    for gone in missing_shard_data(settings):
         locations = ", ".join(gone.looked)
         raise UserError(f"{gone.what}: not there; looked for {locations}. To get it: {gone.get}")
     index = Index.read(path)
@@ -41,7 +41,7 @@ def _load(settings: DataSettings, path: Path, _changed: int) -> ShardPairs:
 
 def _reopened(settings: DataSettings, expected: str) -> ShardPairs:
     """Load pickled pairs in another process. Raises UserError if the index was changed since, or data is missing."""
-    pairs = load(settings)
+    pairs = load_shard_pairs(settings)
     if pairs.content_hash != expected:
         raise UserError(f"{pairs.index_path}: was changed while it is used; start the command again")
     return pairs
@@ -51,7 +51,7 @@ def _reopened(settings: DataSettings, expected: str) -> ShardPairs:
 copyreg.pickle(ShardPairs, lambda pairs: (_reopened, (pairs.settings, pairs.content_hash)))
 
 
-def missing(settings: DataSettings) -> list[Missing]:
+def missing_shard_data(settings: DataSettings) -> list[Missing]:
     """List what is missing of the training data: the index, rows of it, or shards as indexed; [] if nothing is.
 
     Raises UserError if the index file is something else or cannot be read.
@@ -84,13 +84,13 @@ def index_path(settings: DataSettings) -> Path:
     """Return the path at which the index is expected. Raises UserError for a malformed pattern in data.shards."""
     if settings.index is not None:
         return Path(settings.index)
-    first = Path(braces(_sources(settings)[0])[0])  # as `bench data index` writes it
+    first = Path(expand_braces(_sources(settings)[0])[0])  # as `bench data index` writes it
     return (first.parent if first.name.endswith(".tar") else first) / NAME
 
 
 def _sources(settings: DataSettings) -> tuple[str, ...]:
     if settings.shards is None:
-        return (str(data_folder.root() / settings.name),)
+        return (str(data_folder.data_root() / settings.name),)
     return (settings.shards,) if isinstance(settings.shards, str) else settings.shards
 
 
@@ -100,10 +100,10 @@ def _there(settings: DataSettings) -> dict[str, str]:
     Returns {} if the suite names only an index: then the index alone says which shards there are.
     """
     if settings.shards is not None:
-        return {shard.name: shard.path for shard in expand(_sources(settings))}
+        return {shard.name: shard.path for shard in expand_sources(_sources(settings))}
     if settings.index is not None:
         return {}
-    return {path.name: str(path) for path in sorted((data_folder.root() / settings.name).glob("*.tar"))}
+    return {path.name: str(path) for path in sorted((data_folder.data_root() / settings.name).glob("*.tar"))}
 
 
 def _paths(settings: DataSettings, path: Path, about: IndexMetadata, there: dict[str, str]) -> list[str]:
@@ -132,12 +132,12 @@ def _stale(settings: DataSettings, path: Path, about: IndexMetadata, fault: str,
 def _no_index(settings: DataSettings, path: Path) -> Missing:
     sources = _sources(settings)
     try:
-        expand(sources)
+        expand_sources(sources)
     except UserError:
-        entry = training_sets.published(settings.name)
-        folder = data_folder.root() / settings.name
+        entry = training_sets.published_list(settings.name)
+        folder = data_folder.data_root() / settings.name
         size = entry.gigabytes * 10**9 if entry and entry.gigabytes else None
-        get = settings.how_to_get_shards or training_sets.how_to_get(settings.name, folder)
+        get = settings.how_to_get_shards or training_sets.download_commands(settings.name, folder)
         return Missing(f"{settings.name}, training pairs", (*sources, str(path)), get, size)
     return Missing(f"{settings.name}, index of its shards", (str(path),), _command(settings, path), None)
 

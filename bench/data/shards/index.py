@@ -71,7 +71,7 @@ class Index:
         """Read an index file. Raises UserError if it is missing, damaged, not an index, or of another version."""
         about = read_about(path)
         try:
-            index = cls(path, about, reading.parquet(path, (*FIELDS, "shard")))
+            index = cls(path, about, reading.read_parquet(path, (*FIELDS, "shard")))
             if content_hash(index.hashes("hash"), index.ints("shard")) != about.content_hash:
                 raise ValueError("its rows are not those that were indexed")
         except (OSError, ValueError) as error:
@@ -101,7 +101,7 @@ class Index:
 def read_about(path: Path) -> IndexMetadata:
     """Read the metadata alone. Raises UserError if the file is missing, not an index, or of another version."""
     try:
-        with reading.opened(path) as file:
+        with reading.open_file(path) as file:
             metadata = pq.read_schema(file).metadata or {}
         about = TypeAdapter(IndexMetadata).validate_json(metadata[b"index"], strict=True)
     except (OSError, KeyError, TypeError, ValueError, MemoryError, pa.ArrowException) as error:
@@ -119,7 +119,7 @@ def fixed(column: Any) -> RowHashes:
     return joined.reshape(-1, 16)
 
 
-def groups(shard: Ints) -> Ints:
+def shard_groups(shard: Ints) -> Ints:
     """Renumber shards [n] in the order of their lowest rows, so that names and order of files do not matter."""
     _, first, inverse = np.unique(shard, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
@@ -135,7 +135,7 @@ def content_hash(hashes: RowHashes, shard: Ints) -> str:
     """
     digest = hashlib.sha256(f"shards {len(hashes)}".encode())
     digest.update(np.ascontiguousarray(hashes).data)
-    digest.update(groups(shard).astype("<i4").data)
+    digest.update(shard_groups(shard).astype("<i4").data)
     return digest.hexdigest()
 
 

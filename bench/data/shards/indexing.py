@@ -29,7 +29,7 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-def build(
+def build_index(
     shards: Sequence[Shard],
     out: Path | None = None,
     *,
@@ -54,7 +54,7 @@ def build(
         work.mkdir(parents=True, exist_ok=True)
         with _alone(work):
             jobs = _scanned(shards, work, each_caption, workers or cores(), progress)
-            report = assemble.write(jobs, out, limit, each_caption, began)
+            report = assemble.write_index(jobs, out, limit, each_caption, began)
         shutil.rmtree(work)
     except OSError as error:  # reading a shard raises UserError
         raise UserError(f"--out {out}: cannot be written: {one_line(error)}") from error

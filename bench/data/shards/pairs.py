@@ -18,8 +18,8 @@ from bench import counter, reading
 from bench.arrays import Ints, Pixels
 from bench.data import photo
 from bench.data.order import block_order
-from bench.data.shards.index import Index, IndexedShard, content_hash, groups
-from bench.data.shards.scan import digest, row_hash
+from bench.data.shards.index import Index, IndexedShard, content_hash, shard_groups
+from bench.data.shards.scan import image_digest, row_hash
 from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
@@ -31,7 +31,7 @@ AGAIN = "run `bench data index` again"
 
 
 class ShardPairs:
-    """Training pairs of an index. `bench.data.shards.load` makes them."""
+    """Training pairs of an index. `bench.data.shards.load_shard_pairs` makes them."""
 
     labels: Mapping[str, Ints] = {}
     classes: Mapping[str, tuple[str, ...]] = {}
@@ -42,13 +42,13 @@ class ShardPairs:
         self._paths, self._open = tuple(paths), dict[int, _Open]()
         self._last: tuple[bytes, list[Image]] = (b"", [])
         if settings.share < 1:
-            index = replace(index, table=index.table.take(pa.array(smallest(index.keys, settings.share))))
+            index = replace(index, table=index.table.take(pa.array(rows_of_share(index.keys, settings.share))))
         if not len(index.table):
             raise UserError(f"data.share={settings.share:g} selects 0 of {index.about.rows} pairs")
         self._keys, self._captions = index.keys, index.captions
         self._digests, self._hashes = index.hashes("digest"), index.hashes("hash")
         self._offsets, self._sizes, self._shards = map(index.ints, ("offset", "size", "shard"))
-        for row in spread(len(self)):
+        for row in evenly_spaced(len(self)):
             self._refuse_other_texts(row)
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class ShardPairs:
         images = []
         for row, data in zip(rows.tolist(), self.encoded(rows), strict=True):
             try:
-                images.append(photo.decode(data))
+                images.append(photo.decode_image(data))
             except photo.Undecodable as error:
                 where = f"{self._paths[int(self._shards[row])]}: the image of {self._keys[row]!r} cannot be decoded"
                 raise UserError(f"{where} ({error}); {AGAIN}") from error
@@ -115,7 +115,7 @@ class ShardPairs:
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> Pixels:
         """Map rows [b] to uint8 [b, size, size, 3] as evaluation sees them. Raises UserError as `encoded` does."""
-        return np.stack([photo.evaluation(image, self.settings.size) for image in self.decoded(rows)])
+        return np.stack([photo.evaluation_pixels(image, self.settings.size) for image in self.decoded(rows)])
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
         """Map rows [b] to uint8 [b, size, size, 3], augmented, keyed by (seed, row, epoch, view).
@@ -124,7 +124,7 @@ class ShardPairs:
         """
         images = zip(rows.tolist(), self.decoded(rows), strict=True)
         size = self.settings.size
-        return np.stack([photo.sampled(image, row, epoch, seed, view, recipe, size) for row, image in images])
+        return np.stack([photo.training_pixels(image, row, epoch, seed, view, recipe, size) for row, image in images])
 
     def order(self, epoch: int, seed: int) -> Ints:
         """Return int64 [n]: rows by blocks of `settings.block` shards, the rows of each block shuffled."""
@@ -137,7 +137,7 @@ class ShardPairs:
 
     @cached_property
     def _groups(self) -> Ints:
-        return groups(self._shards)
+        return shard_groups(self._shards)
 
     def _read(self, row: int) -> bytes:
         shard, size = int(self._shards[row]), int(self._sizes[row])
@@ -148,7 +148,7 @@ class ShardPairs:
             file = self._open[shard] = _Open(self._paths[shard], self.about.shards[shard])
         self._refuse_other_texts(row)
         data = os.pread(file.descriptor, size, int(self._offsets[row]))
-        if len(data) != size or digest(data) != self._digests[row].tobytes():
+        if len(data) != size or image_digest(data) != self._digests[row].tobytes():
             where = f"{self._paths[shard]}: the image of {self._keys[row]!r} is not the one that was indexed"
             raise UserError(f"{where} in {self.index_path}; the shard has changed, {AGAIN}")
         return data
@@ -166,7 +166,7 @@ class _Open:
 
     def __init__(self, path: str, entry: IndexedShard) -> None:
         try:
-            with reading.opened(path) as file:
+            with reading.open_file(path) as file:
                 self.descriptor = os.dup(file.fileno())
         except OSError as error:
             raise UserError(f"shards: {path}: cannot be read: {error.strerror}") from error
@@ -179,7 +179,7 @@ class _Open:
             os.close(self.descriptor)
 
 
-def smallest(keys: Strings, share: float) -> Ints:
+def rows_of_share(keys: Strings, share: float) -> Ints:
     """Return the rising rows of the round(share * n) keys with the smallest keyed hash.
 
     So the rows of a smaller share are among those of a larger one.
@@ -188,6 +188,6 @@ def smallest(keys: Strings, share: float) -> Ints:
     return np.sort(chosen)
 
 
-def spread(n: int) -> list[int]:
+def evenly_spaced(n: int) -> list[int]:
     """Return at most SAMPLE of the numbers 0..n-1, evenly spaced, the first and the last among them."""
     return sorted(set(np.linspace(0, n - 1, SAMPLE).astype(np.int64).tolist())) if n else []

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from bench import reading
 from bench.data.shards.index import SCHEMA, VERSION
-from bench.data.shards.scan import RULES, ScanFault, ScannedRow, row_hash, scan
+from bench.data.shards.scan import RULES, ScanFault, ScannedRow, row_hash, scan_tar
 from bench.data.shards.sources import Shard
 from bench.errors import UserError
 from bench.store import files
@@ -48,9 +48,9 @@ def make_part(job: ScanJob) -> int:
     Raises UserError if the shard cannot be read.
     """
     try:
-        with reading.opened(job.shard.path, BUFFER) as file:
+        with reading.open_file(job.shard.path, BUFFER) as file:
             bytes = os.fstat(file.fileno()).st_size
-            rows, faults = scan(file, job.shard.name, job.shard.prefix)
+            rows, faults = scan_tar(file, job.shard.name, job.shard.prefix)
     except OSError as error:
         raise UserError(f"shards: {job.shard.path}: cannot be read: {error.strerror}") from error
     if job.each_caption:
@@ -68,7 +68,7 @@ def read_part(part: Path) -> tuple[Any, list[ScanFault], int]:
 
     Raises OSError or ValueError if it is damaged.
     """
-    table = reading.parquet(part)
+    table = reading.read_parquet(part)
     metadata = table.schema.metadata
     faults = [ScanFault(**fault) for fault in json.loads(metadata[b"faults"])]
     return table.replace_schema_metadata(None), faults, int(metadata[b"bytes"])

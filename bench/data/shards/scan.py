@@ -18,8 +18,8 @@ from typing import Any, BinaryIO
 from PIL import Image
 
 from bench.data.photo import FORMATS, too_many_scans
-from bench.reading import JSON_BYTES, TEXT_BYTES, parsed
-from bench.tars import Broken, members
+from bench.reading import JSON_BYTES, TEXT_BYTES, parse_json
+from bench.tars import Broken, tar_members
 
 RULES = 3  #: increase it if the same tar gives other rows; parts of an older number are then scanned again
 IMAGES = frozenset({"jpg", "jpeg", "png", "webp"})
@@ -48,7 +48,7 @@ class ScannedRow:
     offset: int  #: of the image file in the tar, in bytes
     size: int
     captions: tuple[str, ...]
-    digest: bytes  #: `digest` of the image file's bytes
+    digest: bytes  #: `image_digest` of the image file's bytes
 
 
 class Unusable(Exception):
@@ -64,7 +64,7 @@ class _OpenSample:
     unusable: Unusable | None = None
 
 
-def digest(data: bytes) -> bytes:
+def image_digest(data: bytes) -> bytes:
     """Return BLAKE2b of an image file's bytes, 16 bytes."""
     return hashlib.blake2b(data, digest_size=16).digest()
 
@@ -75,7 +75,7 @@ def row_hash(key: str, captions: tuple[str, ...], image: bytes) -> bytes:
     return hashlib.blake2b(b"".join(len(p).to_bytes(8, "little") + p for p in parts), digest_size=16).digest()
 
 
-def scan(file: BinaryIO, shard: str, prefix: str) -> tuple[list[ScannedRow], list[ScanFault]]:
+def scan_tar(file: BinaryIO, shard: str, prefix: str) -> tuple[list[ScannedRow], list[ScanFault]]:
     """Return the rows and the faults of a tar, in its order; keys begin with `prefix`. Every image is decoded.
 
     A tar that is cut off or damaged gives the samples before the damage and one fault. Raises OSError if the file
@@ -85,7 +85,7 @@ def scan(file: BinaryIO, shard: str, prefix: str) -> tuple[list[ScannedRow], lis
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about odd metadata, and about large images, which MAX_PIXELS limits
         try:
-            for member in members(file, os.fstat(file.fileno()).st_size):
+            for member in tar_members(file, os.fstat(file.fileno()).st_size):
                 scanner.add(member)
         except Broken as broken:
             scanner.faults.append(ScanFault(shard, "", 0, "broken tar", str(broken)))
@@ -153,8 +153,8 @@ class _Scanner:
         self.file.seek(member.offset_data)
         data = self.file.read(member.size)
         if suffix in IMAGES:
-            sample.image = (suffix, member.offset_data, member.size, digest(data))
-            refuse_undecodable(data)
+            sample.image = (suffix, member.offset_data, member.size, image_digest(data))
+            refuse_undecodable_image(data)
         else:
             sample.texts[suffix] = data
 
@@ -199,13 +199,13 @@ def _captions(txt: bytes | None, json: bytes) -> list[str] | None:
 def _field(json: bytes, name: str) -> Any:
     """Return a field of a JSON object; None if it has none. Raises Unusable if it is malformed."""
     try:
-        content = parsed(json)
+        content = parse_json(json)
     except ValueError as error:
         raise Unusable("json cannot be read", str(error)) from error
     return content.get(name) if isinstance(content, dict) else None
 
 
-def refuse_undecodable(data: bytes) -> None:
+def refuse_undecodable_image(data: bytes) -> None:
     """Raise Unusable if training cannot read this image file."""
     if not data:
         raise Unusable("undecodable image", "the file is empty")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from braceexpand import braceexpand
 
-from bench.data_folder import root
+from bench.data_folder import data_root
 from bench.errors import UserError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -34,14 +34,14 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def named(sources: Sequence[str]) -> tuple[str, ...]:
+def resolve_set_name(sources: Sequence[str]) -> tuple[str, ...]:
     """Replace a single name of a set by its folder in the data folder; return other sources unchanged."""
     if len(sources) == 1 and is_name(sources[0]) and not os.path.exists(sources[0]):
-        return (str(root() / sources[0]),)
+        return (str(data_root() / sources[0]),)
     return tuple(sources)
 
 
-def expand(sources: Sequence[str]) -> list[Shard]:
+def expand_sources(sources: Sequence[str]) -> list[Shard]:
     """List all shards, by folder in the order of `sources` and then by name.
 
     With several folders, names and keys of folder i begin with "i/", so that equal keys stay different; the content of
@@ -70,7 +70,7 @@ def _paths(source: str) -> Iterator[str]:
     """Yield the tars of one source."""
     if _REMOTE.match(source):
         raise UserError(f"shards: {source}: is not on this machine; first copy it: bench data get NAME URL")
-    paths = braces(source)
+    paths = expand_braces(source)
     if not source.endswith(".tar"):
         for folder in paths:
             yield from _in_folder(folder.rstrip("/"))
@@ -97,7 +97,7 @@ def _in_folder(folder: str) -> list[str]:
     return paths
 
 
-def braces(pattern: str) -> list[str]:
+def expand_braces(pattern: str) -> list[str]:
     """Expand braces as bash does: "a{00..02}.tar" -> a00.tar, a01.tar, a02.tar.
 
     Raises UserError if braces do not match, and for more than `MOST` names.

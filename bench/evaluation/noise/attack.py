@@ -8,12 +8,12 @@ from scipy.special import betaincinv
 from bench.arrays import Ints
 from bench.data.noise import Poison, Targeted
 from bench.errors import UserError, nearest
-from bench.evaluation.measures import Measured, MeasureInputs, Number, named_classes, scores_of
+from bench.evaluation.measures import Measured, MeasureInputs, Number, available_scores, class_features
 from bench.evaluation.tasks import Task
 from bench.evaluation.zero_shot import predictions
 
 
-def rates(labels: Ints, clean: Ints, triggered: Ints, target: int, score: str = "") -> list[Number]:
+def attack_rates(labels: Ints, clean: Ints, triggered: Ints, target: int, score: str = "") -> list[Number]:
     """Return the success of the attack, the same without the trigger, and the clean accuracy.
 
     labels, clean, triggered: classes [n], the last two as predicted without and with the trigger. Images of the target
@@ -51,29 +51,29 @@ def class_number(name: str, classes: tuple[str, ...], dataset: str) -> int:
 
 
 def attack_success(task: Task, bench: MeasureInputs) -> Measured:
-    """Measure `rates` or `targeted_rates` by zero-shot classification with the prompts of the data set.
+    """Measure `attack_rates` or `targeted_rates` by zero-shot classification with the prompts of the data set.
 
     Raises UserError if the targets are images of another data set.
     """
     manifest = bench.manifest
     pairs = bench.plan.load(task.dataset)
     labels, names = pairs.labels[task.label], pairs.classes[task.label]
-    classes = named_classes(pairs, task, bench)
+    classes = class_features(pairs, task, bench)
     clean = bench.features.images(pairs)
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {"label": labels}
     if isinstance(manifest, Targeted):
         same_set(manifest.dataset, task.dataset)
-        for score in scores_of(clean, classes):
+        for score in available_scores(clean, classes):
             predicted = outcomes[f"{score}_clean"] = predictions(clean, classes, score)
             numbers += targeted_rates(labels, predicted, manifest.targets, manifest.classes, score)
         return numbers, {**outcomes, "target": manifest.targets, "wrong_class": manifest.classes}
     assert isinstance(manifest, Poison)
     target = class_number(manifest.target, names, task.dataset)
     triggered = bench.features.images(manifest.triggered(pairs))
-    for score in scores_of(clean, classes):
+    for score in available_scores(clean, classes):
         without, with_trigger = (predictions(images, classes, score) for images in (clean, triggered))
-        numbers += rates(labels, without, with_trigger, target, score)
+        numbers += attack_rates(labels, without, with_trigger, target, score)
         outcomes |= {f"{score}_clean": without, f"{score}_triggered": with_trigger}
     return numbers, outcomes
 

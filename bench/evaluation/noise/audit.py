@@ -17,7 +17,7 @@ from scipy.special import fdtri
 from bench.arrays import Floats, Ints
 from bench.data import Pairs
 from bench.data.noise import NoiseManifest, noisy_mask
-from bench.data.source import source
+from bench.data.source import data_source
 from bench.errors import UserError
 from bench.store import RunStore
 from bench.store.run import SHORT
@@ -38,7 +38,7 @@ class Audit:
     auroc: float  #: between wrong and right pairs, if `share` of the others is wrong
 
 
-def audit(injected: npt.NDArray[np.floating], others: npt.NDArray[np.floating]) -> Audit:
+def estimate_wrong_share(injected: npt.NDArray[np.floating], others: npt.NDArray[np.floating]) -> Audit:
     """Estimate the share of wrong pairs among `others` [n] from the confidences (higher = cleaner) of `injected` [m].
 
     The threshold is the quantile of the injected pairs at 0.12 sqrt(1000 / n), at most at 0.2, but has 20 pairs below
@@ -75,13 +75,13 @@ class AuditedRun:
     lines: tuple[str, str]  #: the share with its interval, and what it rests on
 
 
-def audited_run(out: RunStore) -> AuditedRun:
+def audit_run(out: RunStore) -> AuditedRun:
     """Audit the training data of a stored run by its final confidences.
 
-    Raises UserError if its noise did not swap captions or it stored no confidences, and as `audit` does.
+    Raises UserError if its noise did not swap captions or it stored no confidences, and as `estimate_wrong_share` does.
     """
     name, run = f"run {out.id[:SHORT]}", run_of_settings(out.settings(), out.path("settings.json"))
-    pairs = source(run.data).pairs()
+    pairs = data_source(run.data).pairs()
     manifest = run.noise_of(pairs)
     swaps = isinstance(manifest, NoiseManifest) and manifest.edited is None
     if not swaps or (manifest.rows == manifest.donors).any():
@@ -94,7 +94,7 @@ def audited_run(out: RunStore) -> AuditedRun:
     confidence, noisy = outcomes["confidence"].astype(np.float64), outcomes["noisy"]
     if not np.array_equal(noisy, noisy_mask(manifest, len(pairs))):
         raise UserError(f"{name}: trained on other pairs than those of {pairs.name} here; put its data back")
-    result, rows = audit(confidence[noisy], confidence[~noisy]), np.flatnonzero(~noisy)
+    result, rows = estimate_wrong_share(confidence[noisy], confidence[~noisy]), np.flatnonzero(~noisy)
     rows = rows[np.argsort(confidence[rows], kind="stable")]
     (low, high), apart = result.interval, result.auroc >= APART
     share = f"{low:.1%} to {high:.1%} (95 %, most likely {result.share:.1%})" if apart else f"at most {high:.1%} (95 %)"

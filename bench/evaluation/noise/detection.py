@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.arrays import Floats
-from bench.evaluation.bootstrap import interval, resamples
+from bench.evaluation.bootstrap import percentile_interval, resamples
 from bench.evaluation.grouped import WithInterval
 
 
-def detect(
+def detection_scores(
     confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0
 ) -> dict[str, WithInterval]:
     """Return "auroc" and "average_precision" of confidence [n] (higher = cleaner) against noisy [n].
@@ -23,13 +23,13 @@ def detect(
     drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(positive), seed)], axis=1)
     areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # without draws that have only one kind
     return {
-        "auroc": (float(point[0]), interval(areas)),
-        "average_precision": (float(point[1]), interval(precisions)),
+        "auroc": (float(point[0]), percentile_interval(areas)),
+        "average_precision": (float(point[1]), percentile_interval(precisions)),
     }
 
 
 def point_scores(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """Return AUROC and average precision as `detect` does, without intervals. Raises the errors of `detect`."""
+    """Return AUROC and average precision without intervals. Raises the errors of `detection_scores`."""
     positive, ends = _thresholds(confidence, noisy)
     area, precision = _areas(np.ones((1, len(positive))), positive, ends)[:, 0]
     return float(area), float(precision)

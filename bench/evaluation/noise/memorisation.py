@@ -14,15 +14,15 @@ from bench.catalogue.families.random_guess import DISTRACTORS, MEMORISATION_SAMP
 from bench.data import Pairs
 from bench.data.noise import Noise, noisy_mask
 from bench.evaluation.features import evaluation_mode
-from bench.evaluation.measures import Measured, MeasureInputs, Number, scores_of
-from bench.evaluation.noise.detection import detect
+from bench.evaluation.measures import Measured, MeasureInputs, Number, available_scores
+from bench.evaluation.noise.detection import detection_scores
 from bench.evaluation.ranks import AnswerRanks, offsets, require_finite
 from bench.evaluation.tasks import Task
 
 TILE = 256  #: pairs whose scores are in memory at a time
 
 
-def asked(pairs: Pairs) -> tuple[Ints, Ints]:
+def sampled_rows(pairs: Pairs) -> tuple[Ints, Ints]:
     """Return the rows [n], rising, whose captions are ranked, and the rows [k + 1] whose captions are distractors.
 
     At most `MEMORISATION_SAMPLE` rows and `DISTRACTORS` others for each: a row passes over itself, or over the last
@@ -65,7 +65,7 @@ def memorisation(task: Task, bench: MeasureInputs) -> Measured:
     if manifest is not None:
         manifest.check(pairs)
     noise = manifest or Noise()
-    rows, among = asked(pairs)
+    rows, among = sampled_rows(pairs)
     given, others = _first(noise, pairs, rows), _first(noise, pairs, among)
     noisy = noisy_mask(manifest, len(pairs))[rows] if manifest else np.zeros(len(rows), bool)
     wrong = np.flatnonzero(noisy)
@@ -74,7 +74,7 @@ def memorisation(task: Task, bench: MeasureInputs) -> Measured:
     texts, distractors = bench.features.extracted_texts(given), bench.features.extracted_texts(others)
     numbers: list[Number] = []
     outcomes: dict[str, np.ndarray] = {"row": rows, "noisy": noisy}
-    for score in scores_of(images, texts):
+    for score in available_scores(images, texts):
         ranks = rank_given(images, texts, distractors, skip, score)
         outcomes |= ranks.outcomes(f"{score}_")
         first = ranks.hits(1)
@@ -87,7 +87,7 @@ def memorisation(task: Task, bench: MeasureInputs) -> Measured:
     if len(wrong) and not noisy.all():
         with evaluation_mode(bench.features.method):
             confidence = bench.features.method.confidence(images, texts).double().cpu().numpy()
-        value, around = detect(confidence, noisy)["auroc"]
+        value, around = detection_scores(confidence, noisy)["auroc"]
         numbers.append(Number("auroc", "", value, len(noisy), around))
     return numbers, outcomes
 

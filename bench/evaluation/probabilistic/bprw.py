@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bench.data import Pairs, templates
+from bench.data import Pairs, prompt_templates
 from bench.errors import UserError
 from bench.evaluation.features import Features
-from bench.evaluation.zero_shot import class_vectors, prompts
+from bench.evaluation.zero_shot import class_prompts, class_vectors
 from methods.base import stream
 
 STABILITY = 0.02  #: added to the prompts' variances in the likelihood
@@ -26,7 +26,7 @@ SHOTS = (0, 5, 9)  #: labelled images a class from which weights are fitted, as 
 POINTS = 100  #: points drawn for each class
 
 
-def setting(shots: int) -> tuple[float, int, int]:
+def fit_settings(shots: int) -> tuple[float, int, int]:
     """Return the parameter of the symmetric Dirichlet prior, the images of each class, and the points from each image.
 
     shots: labelled images of each class; 0: the 10 unlabelled ones nearest to its mean prompt, as in the code. There
@@ -85,19 +85,19 @@ def labelled_rows(pairs: Pairs, label: str, names: Sequence[str], shots: int) ->
     return torch.tensor([[rows[shot % len(rows[:shots])] for shot in range(shots)] for rows in of_name.values()])
 
 
-def drawn(images: Mapping[str, Tensor], samples: int, key: int) -> Tensor:
+def draw_points(images: Mapping[str, Tensor], samples: int, key: int) -> Tensor:
     """Draw points [M * samples, D] in fp64 from M Gaussians, `samples` of each; equal keys give equal draws."""
     means = images["embedding"].double()
     noise = torch.randn((samples, *means.shape), generator=stream(0, "bprw", key), dtype=torch.float64)
     return (means + (images["logvar"].double() / 2).exp() * noise.to(means.device)).flatten(0, 1)
 
 
-def fit(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor, shots: int) -> Tensor:
+def fit_prompt_weights(texts: Mapping[str, Tensor], images: Mapping[str, Tensor], rows: Tensor, shots: int) -> Tensor:
     """Fit weights [C, K] in fp64 of prompts [C, K, D] to the images `rows` [C, M]; draws are keyed by class."""
     means, variances = texts["embedding"].double(), texts["logvar"].double().exp()
-    (a, _, samples), densities = setting(shots), []
+    (a, _, samples), densities = fit_settings(shots), []
     for number, chosen in enumerate(rows.to(means.device)):
-        points = drawn({name: values[chosen] for name, values in images.items()}, samples, number)
+        points = draw_points({name: values[chosen] for name, values in images.items()}, samples, number)
         densities.append(log_densities(points, means[number], variances[number] + STABILITY))
     return mixture_weights(torch.stack(densities), initial_weights(variances), a)
 
@@ -107,14 +107,14 @@ def reweighted(features: Features, pairs: Pairs, source: Pairs, label: str, shot
 
     Raises UserError if a class has no image in `source`.
     """
-    names, own = pairs.classes[label], templates(pairs)
-    others, flat = features.images(source), features.texts(prompts(names, own))
+    names, own = pairs.classes[label], prompt_templates(pairs)
+    others, flat = features.images(source), features.texts(class_prompts(names, own))
     texts = {name: values.reshape(len(names), len(own), -1) for name, values in flat.items()}
     if shots:
         rows = labelled_rows(source, label, names, shots)
     else:
         ensemble = class_vectors(flat, len(own))["embedding"]
-        rows = (ensemble @ others["embedding"].T).topk(min(setting(0)[1], len(source)), dim=1).indices
-    weights = fit(texts, others, rows, shots)
+        rows = (ensemble @ others["embedding"].T).topk(min(fit_settings(0)[1], len(source)), dim=1).indices
+    weights = fit_prompt_weights(texts, others, rows, shots)
     mean, variance = mixed(weights, texts["embedding"].double(), texts["logvar"].double().exp())
     return {"embedding": mean.float(), "logvar": variance.log().float()}

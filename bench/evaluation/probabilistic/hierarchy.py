@@ -122,7 +122,7 @@ def along_hierarchy(task: Task, bench: MeasureInputs) -> Measured:
     captions = levels(pairs)
     pool = sorted({text for texts in captions for text in texts})
     images, texts, empty = bench.features.images(pairs), bench.features.texts(pool), bench.features.texts([""])
-    own = ownership(captions, pool).to(images["embedding"].device)
+    own = caption_owners(captions, pool).to(images["embedding"].device)
     numbers = []
     for score, root in zip(("cosine", "csd"), roots(images, texts, empty).values(), strict=False):
         for name, values in traverse(images["embedding"], texts["embedding"], own, root).items():
@@ -130,7 +130,7 @@ def along_hierarchy(task: Task, bench: MeasureInputs) -> Measured:
     return numbers, {}
 
 
-def ownership(captions: Sequence[Sequence[str]], pool: Sequence[str]) -> Tensor:
+def caption_owners(captions: Sequence[Sequence[str]], pool: Sequence[str]) -> Tensor:
     """Return bool [n, m]: whether each text of the pool is a caption of each image."""
     place = {text: column for column, text in enumerate(pool)}
     own = torch.zeros(len(captions), len(pool), dtype=torch.bool)

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench import data
-from bench.evaluation.measures import Measured, MeasureInputs, Number, scores_of
+from bench.evaluation.measures import Measured, MeasureInputs, Number, available_scores
 from bench.evaluation.probabilistic.bprw import SHOTS, reweighted
 from bench.evaluation.tasks import Task
-from bench.evaluation.zero_shot import class_vectors, classify, prompts
+from bench.evaluation.zero_shot import class_prompts, class_vectors, classify
 
 SINGLE = "a photo of"  #: the single prompt is the first that begins so, or else the first
 
@@ -31,29 +31,29 @@ def prompt_choices(task: Task, bench: MeasureInputs) -> Measured:
     weights prompts by how well they explain images of the training split, K labelled ones a class (0: the nearest).
     """
     pairs = bench.plan.load(task.dataset)
-    templates, names = data.templates(pairs), pairs.classes[task.label]
-    images, texts = bench.features.images(pairs), bench.features.texts(prompts(names, templates))
+    templates, names = data.prompt_templates(pairs), pairs.classes[task.label]
+    images, texts = bench.features.images(pairs), bench.features.texts(class_prompts(names, templates))
     labels = torch.from_numpy(pairs.labels[task.label])
     single = next((one for one in templates if one.startswith(SINGLE)), templates[0])
     classes: dict[str, Mapping[str, Tensor]] = {
         "all": class_vectors(texts, len(templates)),
-        "single": class_vectors(bench.features.texts(prompts(names, [single])), 1),
+        "single": class_vectors(bench.features.texts(class_prompts(names, [single])), 1),
     }
-    scores = scores_of(images, texts)
+    scores = available_scores(images, texts)
     numbers = [replace(top1(images, classes[name], labels, score), metric=name) for name in classes for score in scores]
     if "csd" in scores:
         u = total_variance(texts).reshape(-1, len(templates))
         limits = {"filtered": u.mean(1, keepdim=True), "half": u.kthvalue(math.ceil(u.shape[1] / 2), 1, True).values}
         source = bench.plan.load(task.train)
         by_variance = {
-            **{name: filtered_class_vectors(texts, surest(u, limit)) for name, limit in limits.items()},
+            **{name: filtered_class_vectors(texts, most_certain(u, limit)) for name, limit in limits.items()},
             **{f"bprw_{shots}": reweighted(bench.features, pairs, source, task.label, shots) for shots in SHOTS},
         }
         numbers += [replace(top1(images, one, labels, "csd"), metric=name) for name, one in by_variance.items()]
     return numbers, {}
 
 
-def surest(u: Tensor, limit: Tensor) -> Tensor:
+def most_certain(u: Tensor, limit: Tensor) -> Tensor:
     """Return bool [C, K]: the prompts whose u [C, K] is at most `limit`, and the most certain prompt of each class."""
     return (u <= limit) | (u == u.amin(1, keepdim=True))
 

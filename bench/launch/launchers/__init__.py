@@ -44,7 +44,7 @@ class Launcher:
     gpus: Callable[[Suite, int | None], int] = lambda _, given: given or 0
 
 
-def find(name: str) -> Launcher:
+def find_launcher(name: str) -> Launcher:
     """Return a launcher by the word of `--launcher`. Raises UserError for an unknown one."""
     if message := LAUNCHERS.wrong(name):
         raise UserError(f"--launcher {message}")

@@ -12,21 +12,21 @@ import torch
 
 from bench.console.progress import Progress
 from bench.errors import DiskFull, UserError
-from bench.launch.claimed import SEQUENTIAL, LaunchOptions, cannot_start, work
+from bench.launch.claimed import SEQUENTIAL, LaunchOptions, cannot_start, work_on_run
 from bench.launch.launchers import LaunchRequest
 from bench.launch.side_by_side import run_side_by_side
-from bench.launch.torchrun import place, ranks
+from bench.launch.torchrun import current_ranks, launcher_place
 from bench.machine.capacity import cores, free_memory
-from bench.machine.device_lock import device
+from bench.machine.device_lock import hold_device
 from bench.machine.processes import stop_requests
-from bench.planning.outcomes import RunOutcomes, ready
+from bench.planning.outcomes import RunOutcomes, split_complete
 from bench.planning.planned import Planned
 from bench.store import Store
-from bench.store.claim import holder
+from bench.store.claim import live_holder
 from bench.suite.suite import Suite
 from bench.towers.batchnorm import grouped_norms
 from bench.training.inputs import InputsReader
-from bench.training.job import build
+from bench.training.job import build_model
 
 WORTHWHILE = 3e11  #: training FLOPs, ten seconds of a core: for fewer it does not pay to start a second process
 MEMORY = 2 << 30  #: bytes of the host that a run is given room for
@@ -38,7 +38,7 @@ def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[lis
     world_size = _all_ranks(request) or ranks_of_a_run(request.gpus, request.processes, jobs)
     options = LaunchOptions(jobs, world_size, request.track, request.queued)
     refuse_sharing(suite.budget.timed, options)
-    auto = request.jobs is None and ranks().world == 1
+    auto = request.jobs is None and current_ranks().world == 1
     return lambda planned, progress: run_all(planned, store, progress, options, auto)
 
 
@@ -62,10 +62,10 @@ def _all_ranks(request: LaunchRequest) -> int | None:
 
     Raises UserError for options that such a launcher decides, and outside of `bench run` and `bench worker`.
     """
-    here = place()
+    here = launcher_place()
     if here is None:
         return None
-    if ranks().world == 1:
+    if current_ranks().world == 1:
         raise UserError(f"WORLD_SIZE: {here.world}: only `bench run` and `bench worker` run on several ranks; unset it")
     if request.gpus or request.processes or (request.jobs or 1) > 1:
         raise UserError("--gpus, --processes, --jobs: torchrun says how many ranks execute a run, one run at a time")
@@ -97,14 +97,14 @@ def run_all(
     """
     summary, left = RunOutcomes(), planned
     while left:
-        left, complete = ready(left, store)
+        left, complete = split_complete(left, store)
         summary.skipped += sorted(complete)
         if waiting := [one for one in left if one.id not in complete]:
             _make(waiting, summary, store, progress, options, auto)
         if summary.full:
             raise DiskFull(summary.full[0])
         busy = [] if summary.interrupted else [one for one in planned if one.id in summary.busy]
-        held = {one.id for one in busy if holder(store.run(one.id).folder) is not None}
+        held = {one.id for one in busy if live_holder(store.run(one.id).folder) is not None}
         left = [one for one in busy if one.id not in held and one.reference not in held]
         summary.busy = [identity for identity in summary.busy if identity not in {one.id for one in left}]
     return summary
@@ -117,8 +117,8 @@ def _make(
     refuse_sharing(timed, options)
     refuse_odd_shares(waiting, options.ranks)
     options = replace(options, jobs=suitable_jobs(waiting, options.ranks)) if auto else options
-    with stop_requests(options.deaf) as requested, device(alone=timed):
-        if ranks().world == 1 and (options.jobs > 1 or options.ranks > 1):
+    with stop_requests(options.deaf) as requested, hold_device(alone=timed):
+        if current_ranks().world == 1 and (options.jobs > 1 or options.ranks > 1):
             run_side_by_side(waiting, summary, store, progress, requested, options)
         else:
             _run_in_turn(waiting, summary, store, progress, requested, options)
@@ -133,7 +133,7 @@ def _run_in_turn(
     options: LaunchOptions,
 ) -> None:
     before, total = len(summary.skipped), len(summary.skipped) + len(waiting)
-    reader, together = InputsReader(), ranks()
+    reader, together = InputsReader(), current_ranks()
 
     def should_stop() -> bool:
         return bool(requested) or together.orphaned()
@@ -143,7 +143,7 @@ def _run_in_turn(
             continue
         progress.run_started(one.run, before + number, total)
         together.first(one)
-        state, message = work(one, store, progress, should_stop, options.track, reader, together)
+        state, message = work_on_run(one, store, progress, should_stop, options.track, reader, together)
         summary.add(state, one.id, message)
         progress.run_finished(one.run, state, message)
         if should_stop() or together.lost or summary.full:
@@ -187,7 +187,7 @@ def refuse_odd_shares(planned: Sequence[Planned], ranks: int) -> None:
         batch, group = run.train.batch, run.train.bn_group
         if batch % ranks:
             raise UserError(f"train.batch: {batch} does not divide among {ranks} processes; use another number of them")
-        if batch // ranks % group and grouped_norms(build(run, InputsReader().for_model(run))[0]):
+        if batch // ranks % group and grouped_norms(build_model(run, InputsReader().for_model(run))[0]):
             raise UserError(
                 f"train.bn_group: {group} does not divide the {batch // ranks} pairs of batch {batch} that each of "
                 f"{ranks} processes has; use fewer processes, or a smaller bn_group (which makes other runs)"

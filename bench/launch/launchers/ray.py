@@ -21,16 +21,16 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import DiskFull, UserError, one_line
-from bench.launch.claimed import LaunchOptions, cannot_start, fail, reached
+from bench.launch.claimed import LaunchOptions, cannot_start, mark_failed, run_progress
 from bench.launch.launchers import LaunchRequest
 from bench.launch.launchers.local import refuse_odd_shares, run_all
 from bench.machine.processes import stop_requests
-from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, ready
+from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, split_complete
 from bench.planning.planned import Planned
 from bench.store import Store
-from bench.store.claim import holder
-from bench.store.jobs import note
-from bench.store.process import identity
+from bench.store.claim import live_holder
+from bench.store.jobs import note_job
+from bench.store.process import process_identity
 from bench.store.run import SHORT
 from bench.suite.launcher_settings import RaySettings
 from bench.suite.suite import Suite
@@ -115,7 +115,7 @@ class _Queue:
         Raises DiskFull once the disk is full, when the others have stopped.
         """
         refuse_odd_shares(planned, self.options.ranks)
-        planned, complete = ready(planned, self.store)
+        planned, complete = split_complete(planned, self.store)
         self.summary.skipped += sorted(complete)
         waiting = [one for one in planned if one.id not in complete]
         if waiting:
@@ -157,7 +157,7 @@ class _Queue:
     def _submit(self, waiting: list[Planned], most: int) -> None:
         """Give Ray the runs that can start now, and lost ones that no process seems to hold any more."""
         for attempt in list(self._lost):
-            if holder(self.store.run(attempt.one.id).folder) is None and len(self._tasks) < most:
+            if live_holder(self.store.run(attempt.one.id).folder) is None and len(self._tasks) < most:
                 self._lost.remove(attempt)
                 self._give(attempt)
         ahead = {attempt.one.id for attempt in (*self._tasks.values(), *self._lost)}
@@ -176,8 +176,8 @@ class _Queue:
 
         one = attempt.one
         log = self.store.suite(self.suite).resolve() / "ray" / f"{one.id[:SHORT]}.log"
-        root, data = self.store.root.resolve(), data_folder.root().resolve()
-        task = _Task(one, root, data, registry.plugins(), self.options, log)
+        root, data = self.store.root.resolve(), data_folder.data_root().resolve()
+        task = _Task(one, root, data, registry.known_plugins(), self.options, log)
         remote = ray.remote(_make).options(
             num_cpus=self._cpus(one),
             num_gpus=self.settings.gpus,
@@ -187,7 +187,7 @@ class _Queue:
         )
         reference = remote.remote(task)
         self._tasks[reference] = attempt
-        note(self.store.run(one.id), f"ray-{reference.task_id().hex()[:8]}", log, identity())
+        note_job(self.store.run(one.id), f"ray-{reference.task_id().hex()[:8]}", log, process_identity())
 
     def _listen(self, stopping: bool) -> None:
         """Wait for the end of tasks, and note what became of their runs."""
@@ -219,7 +219,7 @@ class _Queue:
             return ("done", "") if done else ("interrupted", "stopped")
         except exceptions.RayTaskError as error:  # the run itself raises nothing: the node cannot make it
             message = one_line(error.cause)
-            return fail(one, self.store, message, {"type": type(error.cause).__name__, "message": message})
+            return mark_failed(one, self.store, message, {"type": type(error.cause).__name__, "message": message})
         except exceptions.RayError as error:
             return self._after_loss(attempt, one_line(error, 300), stopping)
         if state == "busy" and attempt.losses:  # the lost process still seems to hold it
@@ -230,14 +230,14 @@ class _Queue:
         """Decide about a run whose task was lost with its process or node: None if it is to be submitted again."""
         if stopping:
             return "interrupted", "stopped, and its task was lost"
-        now = reached(self.store.run(attempt.one.id))
+        now = run_progress(self.store.run(attempt.one.id))
         attempt.losses = 1 if now != attempt.reached else attempt.losses + 1
         attempt.reached = now
         if attempt.losses < LOSSES:
             echo(f"{attempt.one.run.title}: its Ray task was lost ({message}); it goes on in another one", err=True)
             return None
         message = f"{LOSSES} Ray tasks in a row were lost without progress: {message}"
-        return fail(attempt.one, self.store, message, {"type": "Process", "message": message})
+        return mark_failed(attempt.one, self.store, message, {"type": "Process", "message": message})
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def _make(task: _Task) -> tuple[RunOutcome, str]:
 
     Ray cancels a task by SIGINT, again and again; `run_all` takes it for a request to stop at a checkpoint.
     """
-    data_folder.use(task.data)
+    data_folder.use_data_folder(task.data)
     for plugin in task.plugins:
         registry.add_plugin(plugin)
     task.log.parent.mkdir(parents=True, exist_ok=True)

@@ -23,11 +23,11 @@ from bench.launch.claimed import LaunchOptions, cannot_start
 from bench.launch.launchers import LaunchRequest
 from bench.launch.launchers.local import refuse_odd_shares
 from bench.launch.slurm_job import NOTICE, SlurmJob
-from bench.planning.outcomes import RunOutcomes, ready
+from bench.planning.outcomes import RunOutcomes, split_complete
 from bench.planning.planned import Planned
 from bench.store import Store
-from bench.store.claim import holder
-from bench.store.jobs import jobs, note
+from bench.store.claim import live_holder
+from bench.store.jobs import note_job, submitted_jobs
 from bench.suite.launcher_settings import SlurmSettings
 from bench.suite.suite import Suite
 
@@ -70,8 +70,8 @@ def submit_all(
     Logs lie below the suite's folder. Raises UserError if SLURM refuses, or if a batch does not divide among ranks.
     """
     refuse_odd_shares(planned, settings.nodes * options.ranks)
-    planned, complete = ready(planned, store)
-    last = jobs(store.run(one.id) for one in planned)
+    planned, complete = split_complete(planned, store)
+    last = submitted_jobs(store.run(one.id) for one in planned)
     summary, known = RunOutcomes(), {identity: job.id for identity, job in last.items() if job.state is not None}
     left: list[Planned] = []
     for one in planned:
@@ -79,7 +79,7 @@ def submit_all(
             summary.skipped.append(one.id)
         elif one.id in known:
             summary.queued.append(one.id)
-        elif holder(store.run(one.id).folder) is not None:
+        elif live_holder(store.run(one.id).folder) is not None:
             summary.busy.append(one.id)
         else:
             left.append(one)
@@ -91,19 +91,19 @@ def submit_all(
         awaits = {"dependency": f"afterok:{dependency}", "kill-on-invalid-dep": "yes"} if dependency else {}
         executor.update_parameters(additional_parameters=settings.extra | {"requeue": True} | awaits)
         works = [
-            SlurmJob(part, store.root.resolve(), registry.plugins(), settings.gpus, options)
-            for part in parcels(group, awaited, settings.runs_per_job)
+            SlurmJob(part, store.root.resolve(), registry.known_plugins(), settings.gpus, options)
+            for part in job_groups(group, awaited, settings.runs_per_job)
         ]
         for work, job in _submitted(executor, works):
             for one in work.runs:
                 known[one.id] = job.job_id
-                note(store.run(one.id), job.job_id, job.paths.stdout)
+                note_job(store.run(one.id), job.job_id, job.paths.stdout)
                 summary.queued.append(one.id)
                 progress.run_finished(one.run, f"job {job.job_id}", f"after job {dependency}" if dependency else "")
     return summary
 
 
-def parcels(group: Sequence[Planned], awaited: Collection[str | None], most: int) -> list[tuple[Planned, ...]]:
+def job_groups(group: Sequence[Planned], awaited: Collection[str | None], most: int) -> list[tuple[Planned, ...]]:
     """Part runs into jobs of at most `most`, in their order; those that others wait for have jobs of their own."""
     alone = [(one,) for one in group if one.id in awaited]
     others = [one for one in group if one.id not in awaited]
@@ -141,7 +141,7 @@ def _executor(folder: Path, settings: SlurmSettings, options: LaunchOptions, sui
     executor.update_parameters(
         setup=list(settings.setup) or None,
         job_name=f"bench-{suite}",
-        time=minutes(settings.time),
+        time=time_limit_minutes(settings.time),
         nodes=settings.nodes,
         cpus_per_task=cpus,
         srun_args=["--cpus-per-task", str(cpus), *(SEVERAL if settings.nodes > 1 else ())],
@@ -181,7 +181,7 @@ def _longest_array() -> int:
     return max(1, int(limit[1])) if limit else ARRAY
 
 
-def minutes(time_limit: str) -> int:
+def time_limit_minutes(time_limit: str) -> int:
     """Convert a time limit of sbatch ("90", "90:00", "1:30:00", "2-12", "2-12:30") to minutes, rounded up.
 
     >>> minutes("2-12:30")
