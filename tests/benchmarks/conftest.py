@@ -1,14 +1,19 @@
-"""Two gloo ranks that time the same work in several ways, in turn."""
+"""Two gloo ranks that time the same work in several ways, in turn; the load of the machine beside what was measured."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
+
+
+def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
+    machine_info["load"] = os.getloadavg()[0]
 
 
 @pytest.fixture
