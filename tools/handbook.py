@@ -1,4 +1,4 @@
-"""Pages of the documentation site that are made from the code: methods, kinds of noise, commands, promises.
+"""Pages of the documentation site that are made from the code: methods, settings, noise, commands, promises.
 
 `docs/conf.py` loads it as a Sphinx extension. Every build writes the pages to `docs/generated/`, which git ignores.
 Formulas stand as the docstrings write them.
@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import inspect
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -22,17 +23,22 @@ from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
-from pydantic_core import PydanticUndefined
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 
 from bench.adapters import hyperparameters, oracle_file, registry
 from bench.adapters.describe import EXAMPLE, describe_cost
+from bench.catalogue.augmentations import AUGMENTATIONS
+from bench.catalogue.budget_kinds import BUDGET_KINDS
+from bench.catalogue.families import FAMILIES
+from bench.catalogue.keep import KEEPS
 from bench.catalogue.noise_kinds import KINDS, NoiseKind
+from bench.catalogue.tower_families import TOWER_FAMILIES, ImageTowers, TextTowers
 from bench.console.markup import markdown, markdown_table
 from bench.data import Pairs
 from bench.data.source import data_source
-from bench.suite.suite import load_suite
+from bench.settings_base import Model
+from bench.suite.suite import Suite, load_suite
 from methods.protocol import Method
 from reports.pages.sections import FIDELITY
 
@@ -62,6 +68,20 @@ Made from `bench/catalogue/noise_kinds.py`. A suite names one in `noise.kind`, w
 [Noise: published, drawn, natural](../noise.md) says how published noise differs, and how files come in and go out.
 The pictures are pairs of a batch of the emoji pack that seed 0 changes at a rate of 40 %.
 """
+SETTINGS = """\
+# All settings of a suite
+
+Made from the models that read a suite; [Write a suite](../suites.md) is the tutorial. In a type, `null` is YAML's word
+for "not given". Settings marked † change no result: a run keeps its id when they change. So do labels, descriptions and
+the sections `evaluate`, `select`, `tune`, `slurm`, `ray`, `tables` and `baseline`. Everything else is part of the id.
+
+A suite that has every section, `docs/examples/every_section.yaml`:
+
+```{{literalinclude}} ../examples/every_section.yaml
+:language: yaml
+```
+
+{parts}"""
 PROMISES = """\
 # Promises, and the tests that hold them
 
@@ -69,6 +89,7 @@ Made from the markers `@pytest.mark.promise("...")` of the tests.
 """
 _OPTIONS = {"poison": "{target: dog face, trigger: checker}"}  #: of the pictures, for kinds that need some
 _BATCH, _SHOWN = 256, 4  #: pairs that the pictures are chosen from, and how many are shown
+_HELD = {"keep", "keep_rule"}  #: settings of data that a run's id holds as parts of its own
 _CODE, _LINK = re.compile(r"(`[^`]+`)"), re.compile(r"(?<=\w)_(?![\w`])")
 
 
@@ -79,6 +100,7 @@ def write_pages(app: Sphinx) -> None:
     for name, content in {
         **method_pages(),
         **noise_pages(),
+        "settings.md": settings_page(),
         "commands.md": commands(),
         "promises.md": promises(),
     }.items():
@@ -161,6 +183,104 @@ def _options(kind: type[Method]) -> str:
     return note + docs_table(head, rows) if rows else "None."
 
 
+def settings_page() -> str:
+    """Return the page of all settings of a suite, section by section, and of the words that some of them take."""
+    placed: dict[type[Model], str] = {}
+    for place, model in sections_below(Suite):
+        placed.setdefault(model, place)
+    parts = []
+    for model, place in placed.items():
+        about, *_ = (inspect.getdoc(model) or "").split("\n\n")
+        parts.append(f"## {code(place) or 'Top level'}\n\n{prose(about)}\n\n{settings_table(model)}")
+    return SETTINGS.format(parts="\n".join([*parts, *word_tables()]))
+
+
+def sections_below(model: type[Model], place: str = "") -> Iterator[tuple[str, type[Model]]]:
+    """Yield a model with its place in a suite, "" for the whole of it, and the models below."""
+    yield place, model
+    for name, field in model.model_fields.items():
+        for hint in _within(field.annotation):
+            if isinstance(hint, type) and issubclass(hint, Model):
+                yield from sections_below(hint, f"{place}.{name}".lstrip("."))
+
+
+def _within(hint: Any) -> Iterator[Any]:
+    yield hint
+    for inner in typing.get_args(hint):
+        yield from _within(inner)
+
+
+def settings_table(model: type[Model]) -> str:
+    """Return the table of a model's fields; † marks those that no id of a run holds."""
+    meaning = comments(model)
+    rows = [
+        [
+            code(name) + ("†" if name in model.outside - _HELD else ""),
+            prose(type_name(field.annotation)),
+            "required" if field.is_required() else _default(field.get_default(call_default_factory=True)),
+            prose(meaning.get(name, "")),
+        ]
+        for name, field in model.model_fields.items()
+    ]
+    return docs_table(["setting", "type", "default", "meaning"], rows) if rows else ""
+
+
+def _default(value: Any) -> str:
+    """Return a default as YAML writes it; "" for a section, whose fields have their own."""
+    several = isinstance(value, tuple) and any(isinstance(one, Model) for one in value)
+    return (
+        ""
+        if several or isinstance(value, Model)
+        else code(value if value and isinstance(value, str) else json.dumps(value))
+    )
+
+
+def word_tables() -> Iterator[str]:
+    """Yield the tables of the words that budgets, augmentations, towers, data selections and tasks take."""
+    for title, head, rows in (
+        ("Budgets", ["`budget`", "unit"], [[code(one.name), one.unit] for one in BUDGET_KINDS]),
+        (
+            "Augmentations",
+            ["`train.augment`", "fits", "what it does"],
+            [[code(one.name), ", ".join(one.build), prose(one.summary)] for one in AUGMENTATIONS],
+        ),
+        (
+            "Towers",
+            ["family", "what it is", "`towers.image`", "`towers.text`"],
+            [[one.name, prose(one.summary), _names(one.image), _names(one.text)] for one in TOWER_FAMILIES],
+        ),
+        (
+            "Data selections",
+            ["`keep.kind`", "needs", "trains on", "by an external model"],
+            [
+                [code(one.name), ", ".join(map(code, one.takes)), prose(one.about), prose(one.about_external)]
+                for one in KEEPS
+            ],
+        ),
+        (
+            "Tasks",
+            ["`evaluate.tasks`", "title", "measures", "metrics, the main one first"],
+            [
+                [
+                    code(one.name),
+                    prose(one.title),
+                    prose(one.text),
+                    ", ".join(map(code, sorted(one.metrics, key=lambda metric: metric != one.main))),
+                ]
+                for one in FAMILIES
+            ],
+        ),
+    ):
+        yield f"## {title}\n\n{docs_table(head, rows)}"
+
+
+def _names(towers: ImageTowers | TextTowers | None) -> str:
+    """Return the names of a half of a family of towers, "any" for many, "a path" where a folder has them."""
+    if towers is None or not towers.names():
+        return "a path" if towers else ""
+    return ", ".join(map(code, towers.names())) if len(towers.names()) < 8 else "any"
+
+
 def noise_pages() -> dict[str, str | bytes]:
     """Return the page of all kinds of noise, and the pictures on it, by path."""
     when = {True: "once, for the whole run", False: "anew in every step"}
@@ -173,17 +293,7 @@ def noise_pages() -> dict[str, str | bytes]:
     for kind in KINDS:
         summary = f"{kind.summary[0].upper()}{kind.summary[1:]}."
         text += f"\n({kind.name})=\n## {kind.name}\n\n{prose(summary)} Corrupted pairs {prose(kind.effect)}.\n\n"
-        hints, meaning = typing.get_type_hints(kind.options), comments(kind.options)
-        options = [
-            [
-                code(name),
-                prose(type_name(hints[name])),
-                "" if field.default is PydanticUndefined else code(repr(field.default)),
-                prose(meaning.get(name, "")),
-            ]
-            for name, field in kind.options.model_fields.items()
-        ]
-        text += docs_table(["option", "type", "default", "meaning"], options) + "\n" if options else ""
+        text += settings_table(kind.options) + "\n"
         examples: list[list[str]] = []
         for png, own, given in () if kind.files else _examples(kind):
             name = f"noise-{kind.name}-{len(examples) + 1}.png"
@@ -244,9 +354,15 @@ def type_name(hint: Any) -> str:
         return " or ".join(map(type_name, inner))
     if origin is typing.Annotated:
         return type_name(inner[0])
+    if origin is tuple:
+        return "list of " + ", ".join(type_name(one) for one in inner if one is not ...)
+    if origin is dict:
+        return f"mapping of {type_name(inner[0])} to {type_name(inner[1])}"
     if origin is not None:
         return str(hint).replace("typing.", "")
-    return "None" if hint is type(None) else getattr(hint, "__name__", str(hint))
+    if isinstance(hint, type) and issubclass(hint, Model):
+        return "section"
+    return "null" if hint is type(None) else getattr(hint, "__name__", str(hint))
 
 
 def comments(kind: type) -> dict[str, str]:

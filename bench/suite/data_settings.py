@@ -34,27 +34,29 @@ class DataSettings(Model):
         {"shards", "index", "rows", "workers", "keep", "keep_rule", "features", "widths", "get"}
     )
 
+    #: data of the package (`emoji`, or half of its concepts: `emoji-a`, `emoji-b`), or any other name
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
-    size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side
-    #: brace pattern, folder or list of them, on this machine; null = the data folder's `name`
+    size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side; the emoji have 32 and 64
+    #: brace pattern, folder or list of them, on this machine; null = the data folder's `name`. `synthetic:N` is N
+    #: pairs of noise, for timing
     shards: str | Strings | None = None
     #: null = index.parquet beside the first shard
     index: Location | None = None
-    #: as stated by the paper; stands in while the data is not there
+    #: number of pairs as stated by the paper, which `--dry-run` counts with while the data is not there
     rows: Annotated[int, Field(ge=2, le=MOST_ROWS)] | None = None
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the rows, those with the smallest keyed hash
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the pairs; subsets nest
     block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
-    keep: KeepSettings = UNTREATED  #: which rows a run may see, where a method's entry does not say otherwise
-    #: samples: kept rows are repeated until as many samples are seen as without; passes: as many passes, fewer samples
+    keep: KeepSettings = UNTREATED  #: data selection of every row without a `keep` of its own
+    #: samples: kept pairs are repeated until as many samples are seen as without selection; passes: as many passes
     keep_rule: Literal["samples", "passes"] = "samples"
     #: folder of stored features that the towers `features` read; "{data}" stands for the data folder
     features: Location | None = None
-    #: the command that makes `features` or, without them, shards, with evaluation sets that are in no catalogue, for
-    #: whoever does not have them yet
+    #: the command that makes the features, or the shards and evaluation sets of your own. It is printed where they
+    #: are missing, of the package's own suites alone
     get: Annotated[str, Field(max_length=2000), AfterValidator(printable_line)] | None = None
-    #: numbers of an image and of a text in the stored features; stand in while these are not there
+    #: widths of stored image and text features, which `--dry-run` counts with while the folder is not there
     widths: Annotated[tuple[Width, Width], Field(strict=False)] | None = None
-    #: share of the stored numbers of an image that are zeroed in each training view; the others are scaled up
+    #: share of an image's stored numbers that each training view zeroes; the others are divided by one minus it
     feature_dropout: Rate = 0.0
     #: decoding processes a rank; null = from the machine's cores
     workers: Annotated[int, Field(ge=0, le=1024)] | None = None

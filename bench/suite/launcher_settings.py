@@ -35,21 +35,20 @@ SBATCH_OURS = frozenset(
 class SlurmSettings(Model):
     """How `--launcher slurm` asks for jobs. null leaves it to the cluster."""
 
-    partition: Word | None = None
-    account: Word | None = None
-    #: as sbatch reads it
+    partition: Word | None = None  #: of the cluster
+    account: Word | None = None  #: that jobs are charged to
+    #: limit of a job, as sbatch reads it; quote it in YAML
     time: Annotated[str, Field(pattern=r"^([0-9]+-)?[0-9]+(:[0-9]+){0,2}$", max_length=20)] = "24:00:00"
-    nodes: Annotated[int, Field(ge=1, le=4096)] = 1  #: of a job; from 2 on, all of its ranks make each run together
+    nodes: Annotated[int, Field(ge=1, le=4096)] = 1  #: of a job; from 2 on, all of its ranks train each run together
     gpus: Annotated[int, Field(ge=0, le=1024)] = 1  #: of each node, with a rank each; 0 = CPUs only
-    cpus_per_gpu: Annotated[int, Field(ge=1, le=1024)] = 8
-    memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None
-    constraint: Word | None = None
-    #: runs that a job makes one after another; a run that others start from has a job of its own
+    cpus_per_gpu: Annotated[int, Field(ge=1, le=1024)] = 8  #: CPU cores of each rank
+    memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None  #: of each node
+    constraint: Word | None = None  #: features that nodes must have
+    #: runs that a job executes one after another; a run that others start from has a job of its own
     runs_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
-    setup: Annotated[
-        tuple[OneLine, ...], Field(strict=False, max_length=100)
-    ] = ()  #: shell commands before a job's own
-    #: further options of sbatch by their long names, without the dashes; true for one without a value
+    #: shell commands before a job's own, printed before submission
+    setup: Annotated[tuple[OneLine, ...], Field(strict=False, max_length=100)] = ()
+    #: further options of sbatch by their long names, true for one without a value: `{qos: high, exclusive: true}`
     extra: Annotated[dict[SbatchOption, Any], Field(max_length=100)] = Field(default_factory=dict)
 
     @field_validator("extra")
@@ -75,9 +74,9 @@ def _whole_above_one(gpus: float) -> float:
 class RaySettings(Model):
     """What `--launcher ray` asks for. null leaves it to the cluster and the run."""
 
-    #: of the cluster: "auto" = the one of this machine or of $RAY_ADDRESS; or HOST:PORT of its head
+    #: of the cluster: `auto` = the one of this machine or of `$RAY_ADDRESS`; or HOST:PORT of its head
     address: Annotated[str, Field(pattern=r"^(auto|[A-Za-z0-9.\-]+:[0-9]+)$", max_length=100)] = "auto"
-    #: a run; 0.25 = four runs share a GPU. null = one if the cluster has any, else 0
+    #: of a run; 0.25 = four runs share a GPU. null = one if the cluster has any, else 0
     gpus: Annotated[float, Field(ge=0, le=1024), AfterValidator(_whole_above_one)] | None = None
-    cpus: Annotated[int, Field(ge=1, le=1024)] | None = None  #: a run; null = train.threads for each process
-    memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None  #: a run
+    cpus: Annotated[int, Field(ge=1, le=1024)] | None = None  #: of a run; null = train.threads for each process
+    memory_gb: Annotated[int, Field(ge=1, le=10**6)] | None = None  #: of a run

@@ -33,22 +33,22 @@ def _seed_counts(value: Any) -> Any:
 
 
 class NoiseSettings(Model):
-    """One kind of noise at several rates; the seed of the noise is the seed of the run.
+    """Kind and rates of noise; the seed of the noise is the seed of the run.
 
     A suite with several kinds holds the first, which knows the others; see `kinds`.
     """
 
-    kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"
-    rates: Annotated[tuple[Rate, ...], NonEmptyList, NoDuplicates] = (0.0,)
-    files: Locations = ()  #: of a kind that has them, one for each rate above 0, in that order
-    options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings, part of the identity
-    #: for each rate, in that order, how many of the suite's seeds it has, the first ones; none given: all. In a suite
-    #: with several budgets also a list of such counts for each budget, where 0 leaves a rate out
+    kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"  #: a kind of noise
+    rates: Annotated[tuple[Rate, ...], NonEmptyList, NoDuplicates] = (0.0,)  #: shares of corrupted pairs; 0 is clean
+    files: Locations = ()  #: of kind `imported`: an index file for each rate above 0, in that order
+    options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings
+    #: for each rate, how many of the suite's seeds it has, the first ones; none given: all. With several budgets also
+    #: a list of such lists, one for each budget, where 0 omits a rate: `[[10, 10], [0, 5]]`
     seeds: Annotated[
         tuple[Annotated[int | tuple[int, ...], BeforeValidator(_seed_counts)], ...], Field(strict=False)
     ] = ()
-    #: whether the pairs are as people left them: without any injected noise they are called "natural noise", not
-    #: "clean", and no row may use the truth, which nobody knows, but which pairs injected noise corrupted
+    #: nobody knows which pairs are right: at rate 0 tables say "natural noise" in place of "clean", `keep: trusted` is
+    #: refused, and `keep: oracle` knows the injected noise alone. No part of a run's id
     natural: bool = False
     _others: tuple[NoiseSettings, ...] = PrivateAttr(default=())
 

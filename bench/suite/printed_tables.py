@@ -15,10 +15,10 @@ from bench.yaml_source import fault
 class PrintedRow(Model):
     """Which printed rows a row of ours stands beside: those that have all of these."""
 
-    method: Annotated[str, Field(min_length=1)]
+    method: Annotated[str, Field(min_length=1)]  #: as printed
     setting: str | None = None  #: as in `results/published`, such as "gamma=0.1"
-    pretrain: str | None = None  #: the same, where a table has several
-    backbone: str | None = None
+    pretrain: str | None = None  #: pretraining data as printed, where a table has several
+    backbone: str | None = None  #: backbone as printed, where a table has several
 
 
 class PaperTables(Model):
@@ -29,9 +29,8 @@ class PaperTables(Model):
     pretrain: str | None = None  #: of the printed rows that this suite is about; null = all
     backbone: str | None = None  #: the same; null = all, or as `towers` says
     towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone
-    differs: Annotated[str, Field(max_length=500), AfterValidator(printable_line)] = (
-        ""  #: what is different here, in words
-    )
+    #: what is different in this suite; the title of the printed table then says "another setting"
+    differs: Annotated[str, Field(max_length=500), AfterValidator(printable_line)] = ""
     #: label of a method -> the printed rows it stands beside
     rows: dict[str, Annotated[tuple[PrintedRow, ...], NonEmptyList]] = Field(default_factory=dict)
 

@@ -36,7 +36,7 @@ SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps 
 
 
 class Budget(Model):
-    """What a run may spend: `{kind: value}` of exactly one of `bench.catalogue.budget_kinds`.
+    """What a run may spend: `{kind: value}`, of one kind of the table Budgets.
 
     A suite with several budgets holds the first, which knows the others; see `all`.
     """
@@ -114,8 +114,10 @@ class Budget(Model):
 
 
 class HeadSettings(Model):
-    """The trained tower of a run on stored features; `bench.towers.heads` has the formulas."""
+    """The trained tower of a run on stored features."""
 
+    #: linear: y = Wx + b; mlp: hidden layers with GELU, then a linear one; residual: y = p + mlp(p), p = x or, if the
+    #: widths differ, a linear map of x
     kind: Literal["linear", "mlp", "residual"] = "linear"
     hidden: Annotated[int, Field(ge=1, le=2**16)] = 1024  #: width of each hidden layer
     layers: Annotated[int, Field(ge=1, le=64)] = 1  #: hidden layers
@@ -131,7 +133,7 @@ class HeadSettings(Model):
 
 
 class TowerSettings(Model):
-    """The two encoders; `bench.catalogue.tower_families` says which names there are."""
+    """The two encoders."""
 
     later: ClassVar[frozenset[str]] = frozenset(
         {"context", "image_start", "text_start", "channels", "head", "vocabulary_of"}
@@ -139,19 +141,19 @@ class TowerSettings(Model):
     outside: ClassVar[frozenset[str]] = frozenset({"label"})
 
     label: Word = ""  #: in tables, where a suite compares several
-    image: str = "tiny-resnet"  #: a small tower of ours, or an open_clip architecture such as "RN50", "ViT-B-16"
-    #: a small tower of ours, an open_clip architecture (its text tower), "bert-base-uncased" and the like, or a folder
-    #: of a transformers model
+    image: str = "tiny-resnet"  #: a name of the table Towers
+    #: a name of the table Towers, or a folder of a transformers model
     text: str = "tiny-transformer"
     dim: Annotated[int, Field(ge=1, le=2**16)] = 128  #: width of the shared embedding
-    vocabulary: Annotated[int, Field(ge=2, le=10**6)] = 4096  #: tokens, of a small tower; others bring their own
-    #: data of the package whose captions a small tower's tokens are learned from; null = the run's own
+    vocabulary: Annotated[int, Field(ge=2, le=10**6)] = 4096  #: tokens of a small text tower, learned from the captions
+    #: data of the package whose captions these tokens are learned from, such as `emoji-a`; null = the run's own
     vocabulary_of: str | None = None
     context: Annotated[int, Field(ge=3, le=2**13)] | None = None  #: tokens a caption; null = the text tower's own
-    #: pretrained weights to begin at: a file or folder, or "imagenet" (timm's), "hub" (transformers'); null = fresh
+    #: pretrained weights of the image tower: a file, or `imagenet` (timm's); null = random
     image_start: Annotated[Location, Field(min_length=1)] | None = None
+    #: pretrained weights of the text tower: a folder, or `hub` (transformers'); null = random
     text_start: Annotated[Location, Field(min_length=1)] | None = None
-    #: mean and standard deviation of pixels; null = those of open_clip's weights of the image tower, mostly CLIP's
+    #: `imagenet`: pixels by ImageNet's mean and standard deviation; null = those of the tower's open_clip weights
     channels: Literal["imagenet"] | None = None
     head: HeadSettings | None = None  #: of towers that read stored features; null = a linear one for these
 
@@ -204,7 +206,7 @@ Task = Annotated[str, AfterValidator(_known_family)]  #: a family of `bench.cata
 
 
 class EvaluateSettings(Model):
-    """What is measured: at the end, and along the way for curves of score against cost."""
+    """What is measured, at the end of a run and along it."""
 
     tasks: Annotated[tuple[Task, ...], NonEmptyList, NoDuplicates] = (
         "zero_shot",
@@ -212,14 +214,17 @@ class EvaluateSettings(Model):
         "linear_probe",
         "retrieval",
         "noise_detection",
-    )
-    #: shares of the budget at which it is measured as well
+    )  #: families of evaluation tasks, of the table Tasks
+    #: shares of the budget, of 0.25, 0.5 and 0.75, at which is measured as well
     curve: Annotated[tuple[float, ...], Field(strict=False), NoDuplicates] = ()
-    #: families of `tasks` measured at these points, on all of their data sets; none: zero-shot on its first data set
+    #: families of `tasks` measured at these points, on all of their data sets; none: `zero_shot` on its first data set,
+    #: and `memorisation`
     along: Annotated[tuple[Task, ...], Field(strict=False), NoDuplicates] = ()
-    protocol: Protocol = "common"  #: how pixels, prompts and metrics are done (`bench.catalogue.protocols`)
-    headline: Task | None = None  #: the family by which a report is read first; null = the first of `tasks`
-    #: family of tasks -> names in the catalogue of evaluation data; the embedded data has its own
+    protocol: Protocol = "common"  #: how pixels, prompts and metrics are done
+    #: family whose main metric is the suite's primary metric; null = the first of `tasks` in the order of their table
+    headline: Task | None = None
+    #: family -> data sets: names of the catalogue, `NAME` of a folder `wds_NAME`, or data of the package, where `emoji`
+    #: is all that the family measures on the emoji and `emoji/iid` one set; default: those of the protocol
     datasets: dict[Task, Words] = Field(default_factory=dict)
 
     def of_trials(self, by: Task, rules: Iterable[Select]) -> EvaluateSettings:
@@ -270,24 +275,24 @@ class EvaluateSettings(Model):
 class MethodEntry(Model):
     """A row of the tables: a method with its hyper-parameters. A bare name means its defaults."""
 
-    method: str
-    label: Annotated[Word, Field(min_length=1)] = ""
-    preset: str | None = None
-    config: dict[str, Any] = Field(default_factory=dict)
+    method: str  #: name of a method
+    label: Annotated[Word, Field(min_length=1)] = ""  #: name of the row; default: the method's
+    preset: str | None = None  #: a preset of the method, in place of its defaults
+    config: dict[str, Any] = Field(default_factory=dict)  #: hyper-parameters of the method, in place of the preset's
     lr: Positive | None = None  #: in place of `train.lr`
     weight_decay: Positive | None = None  #: in place of `train.weight_decay`
     keep: KeepSettings | None = None  #: in place of `data.keep`
-    #: weights to begin at, in place of fresh towers or of a reference run: a file of this store or of open_clip's
-    #: format, or "open_clip:MODEL/TAG". What they cost is not known and not charged. "{data}" stands for the data
-    #: folder, "{towers}" for the label of the towers, where a suite has several.
+    #: weights to begin at, in place of random ones or of a reference run: a file of this store or of open_clip's
+    #: format, or `open_clip:MODEL/TAG`. Their training is not charged. `{data}` stands for the data folder, `{towers}`
+    #: for the label of the towers
     start: Annotated[Location, Field(min_length=1)] | None = None
-    #: label of the row whose run the method starts from or holds beside, in place of the row with the method's name
+    #: label of the row whose run the method starts from, or holds as a frozen copy, in place of its own choice
     reference: Word | None = None
-    untrained: bool = False  #: no step is made: the row measures the weights that its method begins at
-    #: share of the start in an average of the start's weights with those that the same row without it trains; no step
-    #: is made (WiSE-FT, Wortsman et al., CVPR 2022: alpha is one minus this)
+    untrained: bool = False  #: no training: the row measures the weights that its method begins at
+    #: share of the start in an average of the start's weights with those of the same row without this setting (WiSE-FT,
+    #: Wortsman et al., CVPR 2022, whose alpha is one minus this)
     average_with_start: Annotated[float, Field(gt=0, lt=1)] | None = None
-    select: Select | None = None  #: in place of the suite's; no part of a run, so rows that differ in it share theirs
+    select: Select | None = None  #: in place of the suite's; rows that differ in it alone share runs
 
     @model_validator(mode="before")
     @classmethod

@@ -36,24 +36,30 @@ REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run
 class Suite(Model):
     """The whole YAML."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=NAME_LETTERS)]
-    description: str = ""
-    data: DataSettings = DataSettings()
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=NAME_LETTERS)]  #: of its folder
+    description: str = ""  #: first line of the report
+    data: DataSettings = DataSettings()  #: the training pairs
+    #: a kind of noise, or a list of several. Clean pairs come once; trials of `tune` have the first kind
     noise: Annotated[NoiseSettings, or_several(NoiseSettings.of_several)] = NoiseSettings()
-    seeds: Annotated[tuple[Seed, ...], NonEmptyList, NoDuplicates] = (0,)
+    seeds: Annotated[tuple[Seed, ...], NonEmptyList, NoDuplicates] = (0,)  #: three or more give intervals and tests
+    #: what a run may spend, or a list of budgets in one unit, each with runs and a learning-rate schedule of its own
     budget: Annotated[Budget, or_several(Budget.of_several)]
-    budget_rule: Literal["total", "additional"] = "total"  #: is a reference run paid from the budget, or on top?
+    #: total: a row pays the run that it starts from with half of its budget; additional: that run comes on top
+    budget_rule: Literal["total", "additional"] = "total"
+    #: the two encoders, or a list of several with a `label` each; methods are compared within each
     towers: Annotated[tuple[TowerSettings, ...], NonEmptyList, Field(max_length=100)] = (TowerSettings(),)
-    train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()
-    evaluate: EvaluateSettings = EvaluateSettings()
-    tune: TuneSettings | None = None
-    slurm: SlurmSettings = SlurmSettings()
-    ray: RaySettings = RaySettings()
-    tables: PaperTables | None = None
-    select: Select = LAST  #: which weights of each run its row is read at
-    baseline: Annotated[str, Field(min_length=1)] = "clip"  #: the row that others are compared with, or its method
-    start: Annotated[Location, Field(min_length=1)] | None = None  #: of every row without a start of its own
-    methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]
+    train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()  #: the recipe of all rows
+    evaluate: EvaluateSettings = EvaluateSettings()  #: what is measured
+    tune: TuneSettings | None = None  #: trials that choose each row's settings; null = methods as they come
+    slurm: SlurmSettings = SlurmSettings()  #: jobs of `--launcher slurm`
+    ray: RaySettings = RaySettings()  #: tasks of `--launcher ray`
+    tables: PaperTables | None = None  #: printed tables beside which the report lays out this suite's numbers
+    #: which weights along a run its numbers are read at: at the end, or where noisy or clean validation is best
+    select: Select = LAST
+    #: label or method of the row that others are compared with; without such a row the first one
+    baseline: Annotated[str, Field(min_length=1)] = "clip"
+    start: Annotated[Location, Field(min_length=1)] | None = None  #: weights of every row without a `start` of its own
+    methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]  #: the rows of the tables
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
     _only: tuple[str, ...] = PrivateAttr(default=())

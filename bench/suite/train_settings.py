@@ -19,26 +19,29 @@ class TrainSettings(Model):
     outside: ClassVar[frozenset[str]] = frozenset({"micro_batch", "checkpoint_seconds", "recompute"})
 
     batch: Annotated[int, Field(ge=2, le=2**20)] = 128  #: pairs a step, over all devices
-    micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass; changes memory, not results
-    bn_group: Annotated[int, Field(ge=1)] = 128  #: consecutive pairs that share BatchNorm statistics
-    lr: Positive = 1e-3
-    weight_decay: Annotated[float, Field(ge=0, le=1e9)] = 0.1
-    betas: Annotated[tuple[Rate, Rate], Field(strict=False)] = (0.9, 0.98)
-    eps: Positive = 1e-6
-    warmup: Rate = 0.1  #: share of the steps
+    micro_batch: Annotated[int, Field(ge=1)] | None = None  #: pairs a forward pass, a multiple of `bn_group`
+    #: consecutive pairs of the global batch that share BatchNorm statistics: 128, or the whole of a smaller batch. It
+    #: divides `batch`; neither GPUs nor micro-batches change the statistics
+    bn_group: Annotated[int, Field(ge=1)] = 128
+    lr: Positive = 1e-3  #: highest learning rate, from which a cosine falls
+    weight_decay: Annotated[float, Field(ge=0, le=1e9)] = 0.1  #: of AdamW; none on biases and norms
+    betas: Annotated[tuple[Rate, Rate], Field(strict=False)] = (0.9, 0.98)  #: of AdamW
+    eps: Positive = 1e-6  #: of AdamW
+    warmup: Rate = 0.1  #: share of the steps in which the learning rate rises
     warmup_steps: Annotated[int, Field(ge=0)] | None = None  #: in place of `warmup`; at most a tenth of the steps
     final_lr: Annotated[float, Field(ge=0, le=1e9)] = 0.0  #: where the cosine ends
-    #: factor on the learning rate from a block of a tower to the one below it; 1 = none. What stands above the blocks
-    #: has `lr`, the highest block `layer_decay` times that, what stands below all blocks a further factor
+    #: factor on the learning rate from each block of a tower to the one below: of n blocks the lowest has factor^n,
+    #: what stands below all blocks factor^(n + 1), projections 1
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
-    freeze: Literal["image", "text"] | None = None  #: a tower that stays at the weights that it begins at
-    precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers
-    #: of training images; a suite that says none takes what fits its data
+    freeze: Literal["image", "text"] | None = None  #: tower that keeps its initial weights (`image` is LiT)
+    precision: Literal["fp32", "bf16", "fp64"] = "fp32"  #: of the towers; losses and state stay in fp32 under bf16
+    #: augmentation of training images; default: `emoji` for drawn art, `openclip` for photographs, `none` for features
     augment: Annotated[str, entry_of(AUGMENTATIONS)] = DEFAULTS["drawn art"]
-    compile: bool = False  #: the towers by torch.compile
-    recompute: bool = False  #: activations of the towers' blocks, for memory (gradient checkpointing)
+    compile: bool = False  #: towers by torch.compile, which rounds differently
+    recompute: bool = False  #: gradient checkpointing: less memory, more time
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e9)] = 30.0  #: between checkpoints; 0 = after every step
-    #: of torch, a process; on a CPU the last bits of weights depend on it
+    #: CPU threads of each process. The last bits of weights depend on it, so it is part of the id; use more cores by
+    #: `--jobs`, which changes no id
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
     @model_validator(mode="before")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import yaml
 
 from bench.adapters import registry
 from bench.adapters.oracle_file import oracle_path
@@ -18,6 +19,7 @@ from bench.checks.suite import CHECKS, run_checks, subject_of
 from bench.planning import trial_settings
 from bench.settings_base import Model
 from bench.suite.suite import Suite, load_suite
+from tools.handbook import settings_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "new_method.md"
 SHORTER = ["budget={samples: 128}", "train.batch=64", "seeds=[0]", "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]"]
@@ -49,10 +51,18 @@ def settings_below(model: type[Model]) -> Iterator[tuple[type[Model], str]]:
                 yield from settings_below(part)
 
 
-def test_every_setting_stands_on_the_page_of_suites() -> None:
-    page, found = PAGE.with_name("suites.md").read_text(), set(settings_below(Suite))
-    assert {"TrainSettings", "DataSettings", "SlurmSettings", "KeepSettings"} <= {model.__name__ for model, _ in found}
-    assert [f"{model.__name__}.{name}" for model, name in found if not re.search(rf"\b{name}\b", page)] == []
+def test_every_setting_is_on_the_page_of_settings_with_type_default_and_meaning() -> None:
+    models = {model for model, _ in settings_below(Suite)}
+    assert {"TrainSettings", "DataSettings", "SlurmSettings", "KeepSettings"} <= {model.__name__ for model in models}
+    parts = re.split(r"^## `?([\w. ]+)`?$", settings_page(), flags=re.M)[1:]
+    row = re.compile(r"^\| `(\w+)`†? \| (.+) \| (.*) \| (.+) \|$", re.M)
+    texts = zip(parts[::2], parts[1::2], strict=True)
+    sections = {title: {line[0]: line[1:] for line in row.findall(text)} for title, text in texts}
+    shown = {frozenset(rows) for rows in sections.values()}
+    assert [model.__name__ for model in models if frozenset(model.model_fields) not in shown] == []
+    assert sections["train"]["betas"] == ("list of float, float", "`[0.9, 0.98]`", "of AdamW")
+    assert sections["train"]["freeze"][:2] == ("'image', 'text' or null", "`null`")
+    assert sections["Top level"]["name"][:2] == ("str", "required")
 
 
 def test_the_example_is_what_new_method_writes() -> None:
@@ -95,15 +105,46 @@ def test_the_example_of_values_is_in_order_and_right(tmp_path: Path, monkeypatch
     registry.clear_caches()
 
 
+def test_the_suite_of_the_tutorial_has_the_runs_that_it_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(block("yaml", PAGE.with_name("suites.md")))
+    suite = load_suite(tmp_path / "mine.yaml")
+    assert (len(suite.cells()), len(suite.runs())) == (18, 15)
+    assert (
+        "make 18 cells. On clean pairs the oracle is CLIP itself, so 15 runs" in PAGE.with_name("suites.md").read_text()
+    )
+
+
+def sections_of_suites() -> list[tuple[str, str]]:
+    """Every part of a suite that a page shows, with the page's name."""
+    pages = sorted(PAGE.parent.glob("*.md"))
+    found = [
+        (page.name, text)
+        for page in pages
+        for text in re.findall(r"^```text\n(.*?)^```", page.read_text(), re.S | re.M)
+    ]
+    return [(name, text) for name, text in found if re.match(r"(noise|evaluate|tune|data):", text)]
+
+
+@pytest.mark.promise("every part of a suite that the docs show is one that a suite takes")
+@pytest.mark.parametrize(("page", "text"), sections_of_suites())
+def test_parts_of_suites_on_the_pages_are_valid(page: str, text: str, tmp_path: Path) -> None:
+    given = yaml.safe_load(text)
+    whole = yaml.safe_load(block("yaml", PAGE.with_name("suites.md")))
+    if "datasets" in given.get("evaluate", {}):  # sets of one's own, which no machine of the tests has
+        given["data"] = {"name": "own"}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({**whole, **given}))
+    assert load_suite(tmp_path / "mine.yaml").name == "mine", page
+
+
 def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:
     (tmp_path / "clip.safetensors").touch()
-    written = block("yaml", PAGE.with_name("suites.md")).replace("clip.safetensors", str(tmp_path / "clip.safetensors"))
-    (tmp_path / "mine.yaml").write_text(written)
+    written = (PAGE.parent / "examples" / "every_section.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(written.replace("clip.safetensors", str(tmp_path / "clip.safetensors")))
     suite = load_suite(tmp_path / "mine.yaml")
     assert suite.tune is not None
     shown = {key for key, value in suite.model_dump().items() if value is not None}
     assert set(type(suite).model_fields) == shown | {"start"}, "the page shows every section"
-    assert "| `start` | weights that every row" in PAGE.with_name("suites.md").read_text()
+    assert "| `start` | str or null | `null` | weights of every row" in settings_page()
     assert len(suite.runs()) == 3 * 3 * 4, "the start takes the place of a reference run"
     trials = trial_settings.settings_of(suite.tune, suite.methods[1])
     assert [sorted(trial) for trial in trials] == [[], *[["gamma", "lr", "temperature", "weight_decay"]] * 7]

@@ -332,7 +332,7 @@ def test_hierarcaps_is_packed_as_the_documentation_says(evaluation_folder: Path,
     said = "animal => cat => black cat => a black cat, asleep on a chair"
     (tmp_path / "hierarcaps_test.csv").write_text(f'id,captions,image_url\n139,"{said}",{url}\n')
     (tmp_path / "COCO_val2014_000000000139.jpg").write_bytes(encoded(0, "JPEG"))
-    page = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "evaluation_sets.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     packed = CliRunner().invoke(

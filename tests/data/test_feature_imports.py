@@ -19,7 +19,7 @@ from bench.data.features.tables import ImportRequest, read_import
 from bench.data.noise import import_ncr
 from bench.errors import UserError
 
-PAGE = Path(__file__).parents[2] / "docs" / "features.md"
+PAGE = Path(__file__).parents[2] / "docs" / "feature_sets.md"
 N = 6
 CAPTIONS = [f"caption {row}" for row in range(N)]
 
@@ -54,7 +54,7 @@ def test_the_lines_of_the_docs_make_sets_of_scan_s_files(tmp_path: Path, monkeyp
         np.save(folder / f"{split}_ims.npy", numbers(N, 3, 4))
         texts = [f"{CAPTIONS[row]} in words {number}" for row in range(N) for number in range(5)]
         (folder / f"{split}_caps.txt").write_text("".join(f"{text}\n" for text in texts))
-    exec(compile(lines, "docs/features.md", "exec"), {})
+    exec(compile(lines, "docs/feature_sets.md", "exec"), {})
     pairs = imported(ImportRequest(tmp_path / "train.parquet", images="train.npy"), tmp_path / "out")
     assert np.allclose(pairs.images(np.arange(N)), np.load(folder / "train_ims.npy").mean(1), atol=1e-6)
     assert list(pairs.keys) == [f"{row:08d}" for row in range(N)]

@@ -41,6 +41,7 @@ from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from methods.protocol import Clock
+from tools.handbook import noise_pages, settings_page
 
 DOCS = Path(__file__).parents[2] / "docs"
 SUITE = """\
@@ -282,9 +283,11 @@ def test_a_training_set_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_docs_name_every_entry() -> None:
-    suites, scale = (DOCS / "suites.md").read_text(), (DOCS / "paper_scale.md").read_text()
+    suites, scale = settings_page().replace("\\", ""), (DOCS / "paper_scale.md").read_text()
+    kinds = str(noise_pages()["noise_kinds.md"]).replace("\\", "")
     for kind in KINDS:
-        assert f"| `{kind.name}` | {kind.title} | {kind.summary} |" in suites
+        assert f"| [`{kind.name}`](#{kind.name}) | {kind.title} |" in kinds
+        assert f"{kind.summary[1:]}. Corrupted pairs {kind.effect}." in kinds
     for one in AUGMENTATIONS:
         assert f"| `{one.name}` | {', '.join(one.build)} | {one.summary} |" in suites
     for entry in TRAINING_SETS:

@@ -35,6 +35,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+PROSE = sorted((ROOT / "docs").glob("*.md"))
+WORDS, COLUMNS = 1500, 130  #: of a page that is not generated, without its code; of a line of prose
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
+def test_pages_are_short_and_their_lines_too(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    assert sum(bool(re.search(r"\w", word)) for word in text.split()) <= WORDS
+    assert [line for line in text.splitlines() if len(line) > COLUMNS and not line.startswith("|")] == []
+
+
 class Page(HTMLParser):
     """Links, what the browser loads by itself, and anchors of a page."""
 

@@ -122,6 +122,6 @@ def _command(entry: EvaluationSet, split: Split) -> str:
         to = data_folder.evaluation_folder() / name
         return f"hf download {entry.publisher}/{name} --repo-type dataset {some} --local-dir {to}"
     if entry.source:
-        return f"pack the files of {entry.source} as docs/evaluation.md says"
+        return f"pack the files of {entry.source} as docs/evaluation_sets.md says"
     url = f"bench data get {entry.written(split)} URL, where a URL has such tars"
     return f"put webdataset tars there as clip_benchmark_export_wds writes them; or {url}"
