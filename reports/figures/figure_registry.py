@@ -13,6 +13,7 @@ from reports.results import Results
 
 #: figures of scores -> module and function that draw them, below `reports.figures`
 FIGURES: Mapping[str, tuple[str, str]] = {
+    "answer": ("forest", "answer"),
     "differences": ("forest", "forest"),
     "regimes": ("regimes", "regimes_picture"),
     "kept": ("kept", "kept_picture"),

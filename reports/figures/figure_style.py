@@ -217,8 +217,8 @@ class Sheet:
 
     @cached_property
     def heads(self) -> list[str]:
-        """Titles of the panels; in a paper they are broken into lines as wide as a panel."""
-        return [broken(one, self.across if medium().width else math.inf) for one in self.titles]
+        """Titles of the panels, broken into lines as wide as a panel."""
+        return [broken(one, self.across) for one in self.titles]
 
     @property
     def down(self) -> float:

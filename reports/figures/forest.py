@@ -10,11 +10,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
 from reports.figures.chosen import OTHER, about_others, line_styles, named_in
-from reports.figures.figure_style import MARK, Sheet, broken, finish, handles, marked, medium, named
+from reports.figures.figure_style import MARK, Sheet, broken, finish, handles, marked, medium, named, plain
 from reports.figures.pictures import Picture, style_of
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
 
+SIGNIFICANT, INCONCLUSIVE = "#0072b2", "#aaaaaa"  #: colours of the answer
 CROWDED = 30  #: intervals beside each other that a column of a paper has no room for
 
 
@@ -45,6 +46,53 @@ def forest(results: Results) -> Picture | None:
     if any(one.is_resolved for one in shown):
         caption += " Grey: the interval of the oracle's difference, what there is to gain."
     return finish("differences", caption, sheet.figure)
+
+
+def answer(results: Results) -> Picture | None:
+    """The gains over the baseline under one noise, the best method first; the title says how many are significant.
+
+    Of several noises: the longest budget, then the most seeds, then the best resolution.
+    """
+    tested = [one for one in headline_contrasts(results) if one.gains]
+    blocks = [one for one in tested if results.noises[one.noise].get("kind")] or tested
+    if not blocks or medium().name == "column":
+        return None
+
+    def says(one: Contrast) -> tuple[float, int, float]:
+        return (
+            results.budget(one.noise),
+            min(test.n for test in one.gains.values()),
+            one.resolution.value if one.resolution else 0.0,
+        )
+
+    one = max(blocks, key=says)
+    labels = sorted(one.gains, key=lambda label: -one.gains[label].value)
+    base, count = results.named(results.baseline), sum("better" in one.verdicts(label) for label in labels)
+    drawn = [marked(results, label) for label in labels]
+    names, height = 0.2 + medium().letter * max(map(len, drawn)), 1.2 + 1.25 * medium().line * len(labels)
+    is_are = f"{count or 'No'} of {len(labels)} methods {'is' if count < 2 else 'are'}"
+    sheet = Sheet((), 1, 6.2, height, (0.15, 0.3, 0.45, 0.55), names)
+    column = one.measure.column
+    panel = sheet.panel(0, xlabel=f"worse   ←   {base}   →   better: difference in {column.label}, points")
+    panel.set_title(f"{is_are} significantly better than {base}\n{plain(one.noise)}")
+    for place, label in enumerate(labels):
+        test, colour = one.gains[label], SIGNIFICANT if one.gains[label].is_significant else INCONCLUSIVE
+        panel.plot([100 * test.low, 100 * test.high], [place, place], color=colour, linewidth=1.4)
+        panel.plot(100 * test.value, place, "o", color=colour, markersize=4)
+    panel.axvline(0, color="#888888", linewidth=0.8)
+    caption = (
+        f"{column.label} under {one.noise}: mean difference to {base} over {says(one)[1]} seeds with its interval, "
+        "adjusted by Holm over the methods. Blue: significant; grey: inconclusive."
+    )
+    if one.gap and one.is_resolved:
+        panel.axvspan(100 * one.gap.low, 100 * one.gap.high, color="#e8e8e8", linewidth=0)
+        gain = f"clean pairs alone\n{100 * one.gap.value:+.1f}"
+        panel.text(100 * one.gap.value, len(labels) - 0.7, gain, ha="center", va="bottom", fontsize=medium().names)
+        caption += " The band is the interval of what training on the clean pairs alone would gain."
+    panel.set_ylim(len(labels) - 0.5, -0.5)
+    panel.set_yticks(range(len(labels)), drawn, fontsize=medium().names)
+    panel.grid(axis="y", visible=False)
+    return finish("answer", caption, sheet.figure)
 
 
 def _lines(panel: Axes, results: Results, contrast: Contrast, labels: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from reports.build import build
 from reports.figures import figure_style as drawing
 from reports.figures import scores as figures
 from reports.figures.figure_registry import FIGURES, draw_all
-from reports.figures.forest import forest, recovered
+from reports.figures.forest import SIGNIFICANT, answer, forest, recovered
 from reports.pages.answer import _answer, answers, cost_answer, judged, last_answer, question
 from reports.pages.html import page
 from reports.results import Results, load
@@ -97,6 +97,28 @@ def test_only_what_is_shown_is_filled(results: Results) -> None:
             assert points.get_offsets()[place, 0] == pytest.approx(100 * one.gains[label].value)
             is_filled = points.get_facecolors()[place].tolist() != [1.0, 1.0, 1.0, 1.0]
             assert is_filled == (one.gains[label].adjusted <= 0.05), label
+
+
+def test_the_answer_is_one_noise_sorted_with_what_is_significant_in_colour(results: Results, one: Store) -> None:
+    with drawing.look():
+        picture, without = answer(results), answer(load(SUITE, one))
+    assert without is None, "one seed answers nothing"
+    assert picture is not None
+    assert picture.figure is not None
+    (panel,) = picture.figure.axes
+    shown = headline_contrasts(results)[-1]
+    best_first = sorted(shown.gains, key=lambda label: -shown.gains[label].value)
+    assert [text.get_text() for text in panel.get_yticklabels()] == [results.named(label) for label in best_first]
+    better = [label for label in best_first if "better" in shown.verdicts(label)]
+    count = f"{len(better) or 'No'} of {len(best_first)} methods {'is' if len(better) < 2 else 'are'}"
+    assert panel.get_title() == f"{count} significantly better than CLIP\n{shown.noise}"
+    bars = [line for line in panel.lines if line.get_linewidth() == 1.4]
+    for label, bar in zip(best_first, bars, strict=True):
+        test = shown.gains[label]
+        assert bar.get_xdata() == pytest.approx([100 * test.low, 100 * test.high])
+        assert (bar.get_color() == SIGNIFICANT) == test.is_significant
+    assert shown.gap
+    assert f"{100 * shown.gap.value:+.1f}" in panel.texts[0].get_text()
 
 
 def test_the_recovered_gap_is_drawn_where_it_is_resolved(results: Results) -> None:
