@@ -6,12 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-VARIABLE = "BENCH_DATA"
+DATA_VARIABLE = "BENCH_DATA"
 
 
 def data_root() -> Path:
     """The data folder: $BENCH_DATA, or `data` in the working directory. It need not exist."""
-    return Path(os.environ.get(VARIABLE) or "data")
+    return Path(os.environ.get(DATA_VARIABLE) or "data")
 
 
 def evaluation_folder() -> Path:
@@ -21,7 +21,7 @@ def evaluation_folder() -> Path:
 
 def use_data_folder(folder: Path) -> None:
     """Make `folder` the data folder of this process and of those it starts."""
-    os.environ[VARIABLE] = str(folder.resolve())
+    os.environ[DATA_VARIABLE] = str(folder.resolve())
 
 
 @dataclass(frozen=True)

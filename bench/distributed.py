@@ -18,7 +18,7 @@ from bench.towers.batchnorm import GroupedBatchNorm2d
 from methods.protocol import Tensors
 
 #: how long a rank waits for the others in one message: for a checkpoint on a slow disk, or code being compiled
-PATIENCE = timedelta(minutes=30)
+GROUP_TIMEOUT = timedelta(minutes=30)
 
 T = TypeVar("T")
 
@@ -113,7 +113,7 @@ def join_group(rank: int, world: int, meeting: Store, near: bool) -> None:
     if near and sys.platform == "linux":
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a host's own name may lead nowhere
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, store=meeting, rank=rank, world_size=world, timeout=PATIENCE)
+    dist.init_process_group(backend, store=meeting, rank=rank, world_size=world, timeout=GROUP_TIMEOUT)
 
 
 def leave_group() -> None:

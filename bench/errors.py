@@ -32,18 +32,18 @@ class DiskFull(UserError):
     """The disk is full. Whoever makes runs stops: no further one would fit either."""
 
 
-UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on
-LISTED = 50  #: valid words that one line of a message holds
+EXIT_UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on
+MAX_LISTED_WORDS = 50  #: valid words that one line of a message holds
 
 
 def nearest(word: object, words: Iterable[str]) -> str:
-    """The tail of a message: `; did you mean 'batch'?`, or the valid words where none is near, `LISTED` of many."""
+    """Return the end of a message: `; did you mean 'batch'?`, or valid words if none is near."""
     valid = sorted(words)
     close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
     if close:
         return f"; did you mean {close[0]!r}?"
-    rest = f" and {len(valid) - LISTED:,} more" if len(valid) > LISTED else ""
-    return f"; valid: {', '.join(valid[:LISTED])}{rest}" if valid else ""
+    rest = f" and {len(valid) - MAX_LISTED_WORDS:,} more" if len(valid) > MAX_LISTED_WORDS else ""
+    return f"; valid: {', '.join(valid[:MAX_LISTED_WORDS])}{rest}" if valid else ""
 
 
 def one_line(error: object, limit: int | None = None) -> str:
@@ -60,7 +60,7 @@ def one_line(error: object, limit: int | None = None) -> str:
 
 _OF_RUST = ("Exception", "SafetensorError")  #: errors of the system that a library in Rust raises as its own
 
-FULL = (errno.ENOSPC, errno.EDQUOT)  #: of a disk
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)  #: of a disk
 #: errno -> what is wrong with the path, and the remedy
 _REMEDIES = {
     errno.ENOSPC: "the disk is full; free some space, then give the same command again",

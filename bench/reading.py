@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 JSON_BYTES = 1 << 22  #: of a JSON document; each byte may take 25 bytes of memory
 TEXT_BYTES = 1 << 20  #: of a text file
-ROWS_PER_BYTE = 8  #: of a Parquet file; more is not the index or the manifest of anything
-TABLE_BYTES, EXPANSION = 1 << 26, 64  #: memory that a Parquet file may take: so much, and so much a byte
-SMALL_TABLE, BATCH = 1 << 26, 128  #: bytes of a Parquet file whose memory is measured first, so many rows at a time
-BUFFER = 1 << 16  #: bytes read at a time
+MAX_ROWS_PER_BYTE = 8  #: of a Parquet file; more is not the index or the manifest of anything
+TABLE_BYTES, MAX_EXPANSION = 1 << 26, 64  #: memory that a Parquet file may take: so much, and so much a byte
+SMALL_TABLE, BATCH_ROWS = (
+    1 << 26,
+    128,
+)  #: bytes of a Parquet file whose memory is measured first, so many rows at a time
+BUFFER_BYTES = 1 << 16  #: bytes read at a time
 
 
 class Unfit(OSError):
@@ -45,7 +48,7 @@ def open_without_waiting(path: Path | str) -> tuple[int, os.stat_result]:
     return descriptor, os.fstat(descriptor)
 
 
-def open_file(path: Path | str, buffering: int = BUFFER) -> BinaryIO:
+def open_file(path: Path | str, buffering: int = BUFFER_BYTES) -> BinaryIO:
     """Open a regular file, or a link to one, to read its bytes. Raises OSError for anything else, and never waits."""
     descriptor, about = open_without_waiting(path)
     mode = about.st_mode
@@ -144,11 +147,11 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
             names, rows = reader.schema_arrow.names, reader.metadata.num_rows
             if lacking := [name for name in columns or () if name not in names]:
                 raise ValueError(f"it has no column {', '.join(lacking)}")
-            if rows > ROWS_PER_BYTE * size:
+            if rows > MAX_ROWS_PER_BYTE * size:
                 raise ValueError(f"it says {rows:,} rows, which its {size:,} bytes cannot hold")
             wanted = list(columns) if columns is not None else None
             if size <= SMALL_TABLE:
-                _refuse_expanding(reader, TABLE_BYTES + EXPANSION * size, wanted)
+                _refuse_expanding(reader, TABLE_BYTES + MAX_EXPANSION * size, wanted)
             table = reader.read(wanted)
             table.validate(full=True)
         except (pa.ArrowException, OSError, KeyError, TypeError, MemoryError, RecursionError, OverflowError) as error:
@@ -159,7 +162,7 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
 def _refuse_expanding(reader: Any, most: int, columns: list[str] | None) -> None:
     """Raise ValueError if a table would take more than `most` bytes: a few bytes can repeat a long text many times."""
     taken = 0
-    for batch in reader.iter_batches(BATCH, columns=columns, use_threads=False):
+    for batch in reader.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
         taken += batch.nbytes
         if taken > most:
             raise ValueError(f"its columns take more than {most:,} bytes of memory, which its size does not explain")

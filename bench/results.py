@@ -193,13 +193,13 @@ def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:
     Only runs that are not done are looked up in SLURM's queue. Raises UserError if the suite has no plan.
     """
     from bench.store.jobs import submitted_jobs
-    from bench.store.run import SHORT
+    from bench.store.run import SHORT_ID
     from reports.status import status
 
     rows = status(suite, store)
     cells = (store.plan(suite) or {"cells": []})["cells"]
     runs = {one: store.run(one) for cell in cells for one in (cell["run"], cell["reference_run"]) if one}
     trained = {row[-2] for row in rows if row[3] == "trained"}
-    unfinished = (run for run in runs.values() if run.status()["state"] != "done" or run.id[:SHORT] in trained)
-    notes = {identity[:SHORT]: job.shown for identity, job in submitted_jobs(unfinished).items()}
+    unfinished = (run for run in runs.values() if run.status()["state"] != "done" or run.id[:SHORT_ID] in trained)
+    notes = {identity[:SHORT_ID]: job.shown for identity, job in submitted_jobs(unfinished).items()}
     return [(*row[:-1], ", ".join(filter(None, (row[-1], notes.get(row[-2]))))) for row in rows]

@@ -16,8 +16,8 @@ Positive = Annotated[float, Field(gt=0, le=1e9)]
 Range = Annotated[tuple[Positive, Positive], Field(strict=False)]
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 NonEmptyList = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
-NAME_LETTERS = 100  #: of names and labels, which become parts of file names
-_PART_BYTES = 255  #: of one part of a path, on all usual file systems
+MAX_NAME_LETTERS = 100  #: of names and labels, which become parts of file names
+_MAX_PART_BYTES = 255  #: of one part of a path, on all usual file systems
 
 
 def printable_line(text: str) -> str:
@@ -30,14 +30,14 @@ def printable_line(text: str) -> str:
 def possible_path(text: str) -> str:
     """The text as it is; a fault if no file can have this path."""
     longest = max((part.encode() for part in printable_line(text).split("/")), key=len)
-    if len(longest) > _PART_BYTES:
+    if len(longest) > _MAX_PART_BYTES:
         raise fault(
-            f"{value_line(text)} has a part of {len(longest):,} bytes; names of files have at most {_PART_BYTES}"
+            f"{value_line(text)} has a part of {len(longest):,} bytes; names of files have at most {_MAX_PART_BYTES}"
         )
     return text
 
 
-Word = Annotated[str, Field(max_length=NAME_LETTERS), AfterValidator(printable_line)]
+Word = Annotated[str, Field(max_length=MAX_NAME_LETTERS), AfterValidator(printable_line)]
 OneLine = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(printable_line)]
 Words = Annotated[tuple[Word, ...], Field(strict=False, max_length=1000)]
 Location = Annotated[str, AfterValidator(possible_path)]  #: a path or an address

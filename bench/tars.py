@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Iterator
 from typing import BinaryIO, Self
 
-HEADER = 1 << 20  #: bytes of a long name or of a header's further fields, which are read at once
+MAX_HEADER_BYTES = 1 << 20  #: bytes of a long name or of a header's further fields, which are read at once
 
 
 class Broken(Exception):
@@ -14,7 +14,7 @@ class Broken(Exception):
 
 
 class Header(tarfile.TarInfo):
-    """A header of a member. Raises Broken where it is cut or damaged, or a name is longer than `HEADER`."""
+    """A header of a member. Raises Broken where it is cut or damaged, or a name is longer than `MAX_HEADER_BYTES`."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
@@ -27,7 +27,7 @@ class Header(tarfile.TarInfo):
             raise Broken("has no valid header" if whole else "ends without the end mark") from error
         if info.size < 0:
             raise Broken("has no valid header")
-        if info.size > HEADER and not info.isreg():
+        if info.size > MAX_HEADER_BYTES and not info.isreg():
             raise Broken(f"has a name or attributes of {info.size:,} bytes")
         return info
 

@@ -17,7 +17,7 @@ MAX_BYTES = 2**18  #: of a file
 MAX_VALUES = 10_000  #: mappings, lists, texts and numbers together
 MAX_DEPTH = 20  #: of mappings and lists inside each other
 MAX_LETTERS = 4_000  #: of one text
-MAX_KEY = 100  #: letters of a key
+MAX_KEY_LETTERS = 100  #: letters of a key
 MAX_DIGITS = 18  #: of a whole number, which then fits 64 bits
 
 _TAG = "tag:yaml.org,2002:"
@@ -182,7 +182,7 @@ def _key(node: yaml.Node, place: FieldPath) -> str:
     if not isinstance(node, yaml.ScalarNode) or node.tag.removeprefix(_TAG) not in ("str", "merge"):
         shown = f"{node.value[:60]!r}" if isinstance(node, yaml.ScalarNode) else "a list or mapping"
         raise InvalidYaml(line, f"the key {shown} should be a word; put it in quotes", place)
-    wrong = _wrong(node.value, MAX_KEY)
+    wrong = _wrong(node.value, MAX_KEY_LETTERS)
     if wrong or not node.value.isprintable():
         raise InvalidYaml(line, f"the key {node.value[:60]!r} {wrong or 'should be one line'}", place)
     return str(node.value)

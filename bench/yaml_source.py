@@ -17,8 +17,8 @@ from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, FieldPath, Inva
 
 M = TypeVar("M", bound=BaseModel)
 FieldFault = tuple[FieldPath, str]  #: where, and what is wrong there
-_SHOWN = 200  #: letters of an override in messages
-_LISTED = 50  #: mistakes of a file that are listed
+_SHOWN_LETTERS = 200  #: letters of an override in messages
+_LISTED_FAULTS = 50  #: mistakes of a file that are listed
 
 
 def dotted(place: FieldPath) -> str:
@@ -71,7 +71,7 @@ class YamlSource:
 
     def set(self, assignment: str) -> None:
         """Apply `a.b=c`: c is YAML; a list is entered by position, `methods` also by label or method name."""
-        source = f"--set {' '.join(assignment.split())[:_SHOWN]}"
+        source = f"--set {' '.join(assignment.split())[:_SHOWN_LETTERS]}"
         key, equals, text = assignment.partition("=")
         parts = key.strip().split(".")
         if not equals or not all(parts) or not key.isprintable() or len(parts) > MAX_DEPTH or len(key) > MAX_LETTERS:
@@ -108,8 +108,8 @@ class YamlSource:
         """One line a fault, in the order of the file."""
         found = [(self._written(place), message) for place, message in faults]
         lines = dict.fromkeys(f"{self.where(place)}: {dotted(place)}: {message}" for place, message in found)
-        listed = sorted(lines, key=_by_line)[:_LISTED]
-        return UserError(*listed, *["there may be more mistakes"] * (len(lines) > _LISTED))
+        listed = sorted(lines, key=_by_line)[:_LISTED_FAULTS]
+        return UserError(*listed, *["there may be more mistakes"] * (len(lines) > _LISTED_FAULTS))
 
     def _written(self, place: FieldPath) -> FieldPath:
         """A place as the file has it: one thing may stand there without a list around it, where several could be."""
@@ -158,7 +158,7 @@ def _step(target: Any, part: str, source: str) -> Any:
 def faults_of(error: ValidationError, model: type[BaseModel]) -> list[FieldFault]:
     """pydantic's errors in our words."""
     faults: list[FieldFault] = []
-    for item in error.errors(include_url=False)[: _LISTED + 1]:
+    for item in error.errors(include_url=False)[: _LISTED_FAULTS + 1]:
         place: FieldPath = tuple(item["loc"])
         context: Mapping[str, Any] = item.get("ctx", {})
         kind = item["type"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.store import Store
-from bench.store.run import SHORT
+from bench.store.run import SHORT_ID
 from reports.pages.sections import describe_error
 from reports.results import RunResult, load
 
@@ -29,4 +29,4 @@ def _line(run: RunResult) -> tuple[str, ...]:
         said = f"{run.unmeasured} evaluations of this suite are not stored; bench run computes them"
     elif run.costs_lost:
         said = "its costs are lost: its ledger was damaged"
-    return (run.method, run.noise, str(run.seed), state, f"{step}/{run.steps}", run.run[:SHORT], said)
+    return (run.method, run.noise, str(run.seed), state, f"{step}/{run.steps}", run.run[:SHORT_ID], said)

@@ -11,7 +11,7 @@ import signal
 import socket
 from multiprocessing import util
 
-from bench.machine.processes import STOPPING
+from bench.machine.processes import STOP_SIGNALS
 
 
 def prepare() -> None:
@@ -38,7 +38,7 @@ def prepare() -> None:
 
 
 def _serve(code: str, wanted: list[int], given: list[int]) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)  # as they are where `start` starts one
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # as they are where `start` starts one
     high = [os.dup2(one, 900 + number) for number, one in enumerate(given)]  # where no wanted number is taken
     for one, number in zip(high, wanted, strict=True):
         os.dup2(one, number)

@@ -183,9 +183,9 @@ def test_another_salt_gives_another_order() -> None:
 
 
 def test_the_data_folder_is_given_or_beside_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(data_folder.VARIABLE, raising=False)
+    monkeypatch.delenv(data_folder.DATA_VARIABLE, raising=False)
     assert data_folder.data_root() == Path("data")
-    monkeypatch.setenv(data_folder.VARIABLE, "")
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, "")
     assert data_folder.data_root() == Path("data"), "an empty variable is none"
     monkeypatch.chdir(tmp_path)
     data_folder.use_data_folder(Path("here"))

@@ -31,9 +31,9 @@ from PIL import Image
 
 SIZE = 256  #: pixels of the longer side, as img2dataset resizes with keep_ratio, unless --size says otherwise
 QUALITY = 95
-HELD_OUT = 0.1  #: of openclipart's drawings
-LARGEST = 50_000_000  #: pixels of a picture
-SMALLEST_CLASS = 60  #: drawings; smaller folders make no class
+HELD_OUT_SHARE = 0.1  #: of openclipart's drawings
+MAX_PIXELS = 50_000_000  #: pixels of a picture
+MIN_CLASS = 60  #: drawings; smaller folders make no class
 
 _SYSTEM = Path("/usr/share")
 CLIPART, STAMPS = _SYSTEM / "openclipart", _SYSTEM / "tuxpaint" / "stamps"
@@ -106,7 +106,7 @@ def jpeg(path: Path, side: int) -> bytes | None:
     """The picture on white, its longer side `side` px; None where it cannot be drawn or shows nothing."""
     try:
         opened = Image.open(io.BytesIO(_svg(path, side) if path.suffix == ".svg" else path.read_bytes()))
-        if opened.width * opened.height > LARGEST:
+        if opened.width * opened.height > MAX_PIXELS:
             return None
         picture = opened.convert("RGBA")
     except (OSError, ValueError):
@@ -179,7 +179,7 @@ def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 
 def held_out(drawing: Drawing) -> bool:
     """Whether a drawing of openclipart is kept for evaluation, by its hash."""
-    return int(drawing.digest[:8], 16) < HELD_OUT * 2**32
+    return int(drawing.digest[:8], 16) < HELD_OUT_SHARE * 2**32
 
 
 def main() -> None:
@@ -192,7 +192,7 @@ def main() -> None:
     options = parser.parse_args()
     drawings = list(distinct_drawings([*clipart(), *stamps(), *icons()]))
     counts = Counter(drawing.label for drawing in drawings)
-    classes = sorted({label for label, count in counts.items() if count >= SMALLEST_CLASS} - {"", "unsorted"})
+    classes = sorted({label for label, count in counts.items() if count >= MIN_CLASS} - {"", "unsorted"})
     test = [drawing for drawing in drawings if drawing.label in classes and held_out(drawing)]
     kept_back = {drawing.path for drawing in test}
     training = [drawing for drawing in drawings if drawing.path not in kept_back]

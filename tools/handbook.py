@@ -27,7 +27,7 @@ from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 
 from bench.adapters import hyperparameters, oracle_file, registry
-from bench.adapters.describe import EXAMPLE, describe_cost
+from bench.adapters.describe import EXAMPLE_FACTS, describe_cost
 from bench.catalogue.augmentations import AUGMENTATIONS
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
@@ -147,7 +147,7 @@ def method_page(name: str) -> str:
         "Paper": f"{prose(about.paper)}, {prose(about.equations)}",
         "Fidelity": f"{prose(fidelity)}: {FIDELITY[fidelity]}",
         "State": prose(about.state),
-        "Cost": prose(describe_cost(hyperparameters.make_method(name, None, {}, EXAMPLE))),
+        "Cost": prose(describe_cost(hyperparameters.make_method(name, None, {}, EXAMPLE_FACTS))),
         "Reads": prose(", ".join(sorted(kind.needs))) or "images and texts as they are",
         "Score": code(kind.score),
         "Source": code(f"methods/{name}.py"),

@@ -34,16 +34,16 @@ from bench.catalogue.evaluation_sets import evaluation_sets
 from bench.models import stand_ins
 
 ROOT = Path(__file__).parents[1]
-SMALL = "IN SMALL, on emoji under the names of other sets, so numbers mean nothing"  #: before what a suite says
-SIZE, EACH = 32, 6  #: pixels a side, images of a class of an evaluation set
+SMALL_NOTE = "IN SMALL, on emoji under the names of other sets, so numbers mean nothing"  #: before what a suite says
+SIZE, IMAGES_PER_CLASS = 32, 6  #: pixels a side, images of a class of an evaluation set
 TOWERS = {"image": "tiny-resnet", "text": "tiny-transformer", "dim": 32, "vocabulary": 512}
 TRAIN = {"batch": 64, "lr": 1.0e-3, "threads": 1}
 BUDGET = {"samples": 1024}
-PASS = {"epochs": 1}  #: where pairs are chosen: scoring them is paid for, and shares set the number of steps
-SEEDS = 2  #: at most
-START = "weights-100.safetensors"
+ONE_PASS = {"epochs": 1}  #: where pairs are chosen: scoring them is paid for, and shares set the number of steps
+MAX_SEEDS = 2  #: at most
+START_FILE = "weights-100.safetensors"
 #: a run's model: weights, and what says how they are read
-MODEL = (START, "settings.json", "hashes.json")
+MODEL = (START_FILE, "settings.json", "hashes.json")
 #: the diagnostics that stand for a figure, among others of a row
 DIAGNOSTICS = {
     "bayes_weighted_cl, Figure 3": "weights",
@@ -85,10 +85,10 @@ def small(raw: dict[str, Any]) -> dict[str, Any]:
     kept = [{key: one[key] for key in ("label", "channels") if key in one} for one in towers]
     own = {key: value for key, value in raw.items() if key != "slurm"}
     return own | {
-        "description": f"{SMALL}: {raw['description']}",
+        "description": f"{SMALL_NOTE}: {raw['description']}",
         "data": {"name": "emoji", "size": SIZE} | rule,
-        "seeds": raw["seeds"][:SEEDS],
-        "budget": PASS if kept_rows else BUDGET,
+        "seeds": raw["seeds"][:MAX_SEEDS],
+        "budget": ONE_PASS if kept_rows else BUDGET,
         "towers": [TOWERS | one for one in kept],
         "train": TRAIN,
         "methods": [_small_row(row) for row in raw["methods"]],
@@ -100,10 +100,10 @@ def _small_row(row: Any) -> Any:
         return row
     made = dict(row)
     if "start" in row:
-        made["start"] = f"{{data}}/checkpoints/{{towers}}/{START}"
+        made["start"] = f"{{data}}/checkpoints/{{towers}}/{START_FILE}"
     if "weights" in row.get("keep", {}):
         name = "prolip" if row["keep"]["kind"] == "distance" else "clip"
-        made["keep"] = row["keep"] | {"weights": f"{{data}}/{name}/{START}"}
+        made["keep"] = row["keep"] | {"weights": f"{{data}}/{name}/{START_FILE}"}
     return made
 
 
@@ -131,7 +131,7 @@ class Folders:
     def bench(self, *words: object) -> str:
         """Run the command line and return what it prints. Raises SystemExit with its output if it fails."""
         command = [sys.executable, "-m", "bench", *map(str, words)]
-        environment = {**os.environ, data_folder.VARIABLE: str(self.data)}
+        environment = {**os.environ, data_folder.DATA_VARIABLE: str(self.data)}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         if done.returncode:
             raise SystemExit(f"bench {' '.join(map(str, words))}: exit code {done.returncode}\n{done.stderr}")
@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     suites = {name: small(yaml.safe_load((ROOT / "suites" / f"{name}.yaml").read_text("utf-8"))) for name in names}
     place = Folders(options.out.resolve(), options.jobs)
     if not place.data.is_dir():
-        stand_ins.write_evaluation_sets(place.data / "evaluation", SIZE, EACH, evaluation_sets().values())
+        stand_ins.write_evaluation_sets(place.data / "evaluation", SIZE, IMAGES_PER_CLASS, evaluation_sets().values())
     train_starts(place, suites)
     for name, suite in suites.items():
         place.run(name, suite)

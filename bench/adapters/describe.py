@@ -10,8 +10,8 @@ from bench.adapters import hyperparameters, oracle_file, registry
 from bench.console.text import align_columns, join_lines
 from methods.protocol import Facts, Method
 
-WIDTH = 110  #: letters of a line that no terminal shows
-EXAMPLE = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases do not depend on it
+DEFAULT_WIDTH = 110  #: letters of a line that no terminal shows
+EXAMPLE_FACTS = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases do not depend on it
 
 
 def method_summaries(names: Sequence[str]) -> list[str]:
@@ -22,7 +22,7 @@ def method_summaries(names: Sequence[str]) -> list[str]:
     )
 
 
-def describe_method(name: str, width: int = WIDTH) -> str:
+def describe_method(name: str, width: int = DEFAULT_WIDTH) -> str:
     """Return a few lines of at most `width` letters about one method."""
     kind = registry.find_method(name)
     about = kind.about
@@ -31,7 +31,7 @@ def describe_method(name: str, width: int = WIDTH) -> str:
         "about": about.summary,
         "fidelity": f"{oracle_file.printed_fidelity(name, about)} ({about.equations})",
         "state": about.state,
-        "cost": describe_cost(hyperparameters.make_method(name, None, {}, EXAMPLE)),
+        "cost": describe_cost(hyperparameters.make_method(name, None, {}, EXAMPLE_FACTS)),
         "presets": "; ".join(
             f"{preset} ({', '.join(f'{key}: {value}' for key, value in values.items()) or 'the defaults'})"
             for preset, values in kind.presets.items()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 from bench.adapters.registry import _sources, find_method, unknown_method
 
-MOST = 10**6  #: of a whole number; a field with `metadata={"most": N}` has another bound
+MAX_WHOLE_NUMBER = 10**6  #: of a whole number; a field with `metadata={"most": N}` has another bound
 
 
 def config_faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[FieldFault]:
@@ -65,7 +65,7 @@ def _readers(config: type) -> dict[str, Callable[[Any], Any]]:
     """Return for each hyper-parameter a function from a YAML value to its type; ValueError if it does not fit."""
     hints = typing.get_type_hints(config)
     fields = dataclasses.fields(config)
-    return {field.name: _reader(hints[field.name], field.metadata.get("most", MOST)) for field in fields}
+    return {field.name: _reader(hints[field.name], field.metadata.get("most", MAX_WHOLE_NUMBER)) for field in fields}
 
 
 def _refuse_huge(value: Any, most: int) -> None:

@@ -20,10 +20,10 @@ from bench.yaml_source import dotted, fault, faults_of
 if TYPE_CHECKING:
     from methods.protocol import About
 
-CLAIMS = ("official-checked", "formula-checked")  #: classes of fidelity that rest on values of other code
+CHECKED_FIDELITIES = ("official-checked", "formula-checked")  #: classes of fidelity that rest on values of other code
 UNCHECKED = "unchecked"  #: printed in place of such a class where a plug-in brings no values
-SUFFIX = ".oracles.json"
-MAX_BYTES = 2**22  #: of a file; the shipped values of all methods together are an eighth of it
+ORACLE_SUFFIX = ".oracles.json"
+MAX_ORACLE_BYTES = 2**22  #: of a file; the shipped values of all methods together are an eighth of it
 
 Numbers = Any  #: a number or nested lists of numbers of one shape
 
@@ -108,7 +108,7 @@ class OracleFile(Model):
 
 def oracle_path(method: Path) -> Path:
     """Return the path at which a method in this file brings its values."""
-    return method.with_suffix(SUFFIX)
+    return method.with_suffix(ORACLE_SUFFIX)
 
 
 def read_oracles(path: Path) -> OracleFile | None:
@@ -117,11 +117,11 @@ def read_oracles(path: Path) -> OracleFile | None:
         return None
     try:
         with path.open("rb") as file:
-            text = file.read(MAX_BYTES + 1).decode("utf-8")
+            text = file.read(MAX_ORACLE_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
-    if len(text) > MAX_BYTES:
-        raise UserError(f"{path}: is larger than {MAX_BYTES // 2**20} MiB; bring fewer or smaller batches")
+    if len(text) > MAX_ORACLE_BYTES:
+        raise UserError(f"{path}: is larger than {MAX_ORACLE_BYTES // 2**20} MiB; bring fewer or smaller batches")
     try:
         json.loads(text)
         return OracleFile.model_validate_json(text)
@@ -136,7 +136,7 @@ def read_oracles(path: Path) -> OracleFile | None:
 
 def missing_oracles(path: Path, claim: str) -> str:
     """Return why a class of fidelity lacks the values that it rests on; "" if the file has them or it needs none."""
-    if claim not in CLAIMS:
+    if claim not in CHECKED_FIDELITIES:
         return ""
     file, demand = read_oracles(path), f"about.fidelity is {claim!r}, which needs"
     if file is None:

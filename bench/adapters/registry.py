@@ -25,7 +25,7 @@ from bench.reading import TEXT_BYTES, read_file
 if TYPE_CHECKING:
     from methods.protocol import Method
 
-GROUP = "bench.methods"
+ENTRY_POINT_GROUP = "bench.methods"
 _SIDES = ("none", "reference", "ema")
 
 
@@ -122,13 +122,13 @@ def _shipped() -> list[tuple[str, MethodSource]]:
 
 def _entry_points() -> list[tuple[str, MethodSource]]:
     methods = []
-    for point in importlib.metadata.entry_points(group=GROUP):
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
         try:
             spec = importlib.util.find_spec(point.module)
         except ImportError:
             spec = None
         if spec is None or not spec.origin:
-            raise UserError(f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}")
+            raise UserError(f"entry point {point.name!r} of {ENTRY_POINT_GROUP}: there is no module {point.module!r}")
         methods.append((point.name, MethodSource(point.module, Path(spec.origin))))
     return methods
 

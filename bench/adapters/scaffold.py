@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.adapters import registry
 from bench.errors import UserError
-from bench.settings_base import NAME_LETTERS
+from bench.settings_base import MAX_NAME_LETTERS
 
 TEMPLATE = "my_loss"  #: the method in bench/templates
 _FOLDER = Path(__file__).with_name("templates")
@@ -23,8 +23,8 @@ def write_new_method(name: str, folder: Path) -> list[Path]:
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise UserError(f"{name!r}: a method's name is lower-case words with underscores between, as in my_loss")
-    if len(name) > NAME_LETTERS:
-        raise UserError(f"{name}: a method's name has at most {NAME_LETTERS} letters")
+    if len(name) > MAX_NAME_LETTERS:
+        raise UserError(f"{name}: a method's name has at most {MAX_NAME_LETTERS} letters")
     if keyword.iskeyword(name):
         raise UserError(f"{name!r}: is a word of Python; choose another name")
     files = {folder / f"{prefix}{name}.py": template_source(name, prefix) for prefix in ("", "test_")}

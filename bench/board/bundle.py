@@ -20,8 +20,8 @@ from bench.board.outcomes import Refused, refuse_other_scores
 from bench.errors import UserError, one_line
 from bench.store import RunStore, Store
 from bench.store.incoming import unpack_incoming
-from bench.store.pack import SUFFIX
-from bench.store.run import SHORT
+from bench.store.pack import ARCHIVE_SUFFIX
+from bench.store.run import SHORT_ID
 from bench.suite.run import Run
 from bench.training.inputs import InputsReader
 
@@ -84,7 +84,7 @@ class BundleChecker:
         known: list[Run] = []
         for run in store.runs():
             outcome.runs += 1
-            with _told(outcome, f"run {run.id[:SHORT]}: "):
+            with _told(outcome, f"run {run.id[:SHORT_ID]}: "):
                 known.append(self._run(run, plan, cells.get(run.id, []), outcome))
         with _told(outcome, "plan: "):
             for one in known[:1]:
@@ -127,7 +127,7 @@ class BundleChecker:
         what = f"{settings['method']}, {settings['noise']}, seed {settings['seed']}"
         first, named = self._weights.setdefault(final[0].checkpoint, (run.id, what)) if final else (run.id, what)
         if first != run.id and named != what and not settings.get("untrained"):
-            raise Refused(f"duplicate: has the weights of run {first[:SHORT]} ({named}) under another name")
+            raise Refused(f"duplicate: has the weights of run {first[:SHORT_ID]} ({named}) under another name")
 
 
 @contextmanager
@@ -154,9 +154,9 @@ def check_folder(paths: Sequence[Path]) -> list[BundleCheck]:
             raise UserError(
                 f"{path}: no such bundle or folder of bundles; `bench board submit RESULTS SUITE` writes one"
             )
-        asked += sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
+        asked += sorted(path.glob(f"*{ARCHIVE_SUFFIX}")) if path.is_dir() else [path]
     checker = BundleChecker()
-    for other in sorted({other for path in asked for other in path.parent.glob(f"*{SUFFIX}")} - {*asked}):
+    for other in sorted({other for path in asked for other in path.parent.glob(f"*{ARCHIVE_SUFFIX}")} - {*asked}):
         checker.check(other)
     return [checker.check(path) for path in asked]
 

@@ -28,7 +28,7 @@ from bench.training.inputs import InputsReader
 from bench.training.ledger import Ledger
 from bench.training.schedule import ResolvedSteps
 
-_PATH = Path("settings.json")
+_SETTINGS_PATH = Path("settings.json")
 _ADDRESSED = ("untrained", "average", "keep", "data", "noise", "seed", "budget", "towers", "train")
 
 
@@ -38,7 +38,7 @@ def run_with_method(settings: Mapping[str, Any]) -> Run:
     Raises Refused for the first of its settings that is not what the run's address holds, and UserError for settings
     that this version does not understand.
     """
-    run = run_of_settings({**settings, "method": min(registry.method_names()), "config": {}}, _PATH)
+    run = run_of_settings({**settings, "method": min(registry.method_names()), "config": {}}, _SETTINGS_PATH)
     address = settings["address"]
     own = replace(run, towers=_without_files(run.towers)).content()
     own["towers"] = _towers(run.towers, own["towers"], address["towers"])
@@ -178,7 +178,7 @@ def refuse_other_steps(run: RunStore, settings: Mapping[str, Any], reader: Input
     """
     if not has_same_method(settings) or (run.environment().get("packages") or {}).get("torch") != torch.__version__:
         return False
-    own = run_of_settings(dict(settings), _PATH)
+    own = run_of_settings(dict(settings), _SETTINGS_PATH)
     paths = [field.name for field in fields(registry.find_method(own.method).Config) if field.metadata.get("path")]
     of_files = own.towers != _without_files(own.towers) or any(own.config.get(name) for name in paths)
     if of_files or settings.get("start") or BUDGET_KINDS[own.budget.kind].timed or own.keep.entry.scored:

@@ -21,9 +21,9 @@ from bench.suite.tasks import Task
 
 Outcomes = Mapping[str, np.ndarray]
 Scores = dict[tuple[str, str], tuple[float, int]]  #: (metric, score) -> value, number of examples
-EXAMPLES = 1 << 24  #: of one evaluation, at most
-_ROW, _HEADERS = 32, 1 << 13  #: bytes of the arrays for each example and metric; of all their headers
-_TIES = 10_000_000  #: of an evaluation whose mean reciprocal rank is computed
+MAX_EXAMPLES = 1 << 24  #: of one evaluation, at most
+_ROW_BYTES, _HEADER_BYTES = 32, 1 << 13  #: bytes of the arrays for each example and metric; of all their headers
+_MAX_TIED_EXAMPLES = 10_000_000  #: of an evaluation whose mean reciprocal rank is computed
 _LESS_IS_BETTER = frozenset({"memorised", "attack_success", "without_trigger"})
 #: metrics that need more than the outcomes: confidences, predicted classes, groups, kept rows, nearest captions
 _STATED = frozenset({"f1_macro", "worst_region", "top5_worst_income", "kept_precision", "kept_recall"})
@@ -32,7 +32,7 @@ _STATED_OF = {
     "attack_success": frozenset({"attack_success", "without_trigger"}),
     **{name: frozenset(FAMILIES[name].metrics) for name in ("hierarchy", "prompts")},
 }
-TOLERANCE = 1e-6  #: of a value; sums over examples round differently
+SCORE_TOLERANCE = 1e-6  #: of a value; sums over examples round differently
 DETECTION_TOLERANCE = 1e-4  #: confidences are stored as fp32, so some that differed are tied
 
 
@@ -74,7 +74,7 @@ def recompute_scores(outcomes: Outcomes) -> Scores:
 
 def score_tolerance(metric: str) -> float:
     """Return how far a stored score may lie from the recomputed one."""
-    return DETECTION_TOLERANCE if metric in ("auroc", "average_precision") else TOLERANCE
+    return DETECTION_TOLERANCE if metric in ("auroc", "average_precision") else SCORE_TOLERANCE
 
 
 def _mean(values: np.ndarray) -> tuple[float, int]:
@@ -102,7 +102,7 @@ def _of_classes(outcomes: Outcomes, score: str) -> Scores:
     per_class = np.bincount(places, ranks.hits(1)) / counts
     scores["mean_per_class_recall", score] = float(per_class.mean()), len(labels)
     if f"{score}_log_likelihood" in outcomes:
-        if ranks.ties() > _TIES:
+        if ranks.ties() > _MAX_TIED_EXAMPLES:
             raise ValueError(f"{score}_tied_wrong: holds more ties than classes have")
         logs = outcomes[f"{score}_log_likelihood"].astype(np.float64)
         scores["likelihood", score] = float(np.exp(logs.mean())), len(logs)
@@ -137,8 +137,8 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
     if len(families) != 1 or (family := families.pop()) not in FAMILIES:
         raise Refused(f"{place}: its records are of no family of tasks that this version knows")
     for one in records:
-        if one.n > EXAMPLES or one.n < 1:
-            raise Refused(f"{place}: n: is {one.n:,}; an evaluation has 1 to {EXAMPLES:,} examples")
+        if one.n > MAX_EXAMPLES or one.n < 1:
+            raise Refused(f"{place}: n: is {one.n:,}; an evaluation has 1 to {MAX_EXAMPLES:,} examples")
     again = _again(run, key, sum({one.metric: one.n for one in records}.values()))
     given, seen = set[tuple[str, str, str, str]](), set[tuple[str, str]]()
     for one in records:
@@ -170,7 +170,7 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
 def _again(run: RunStore, key: str, rows: int) -> Scores:
     """Return the scores that the outcomes of an evaluation give; rows: examples of all its metrics, as it says."""
     try:
-        outcomes = run.outcomes(key, _HEADERS + _ROW * rows)
+        outcomes = run.outcomes(key, _HEADER_BYTES + _ROW_BYTES * rows)
         if odd := [name for name, array in outcomes.items() if array.ndim != 1 or len(array) > rows]:
             raise ValueError(f"{odd[0]} should be a list of at most {rows:,} numbers")
         return recompute_scores(outcomes)

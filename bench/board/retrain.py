@@ -24,13 +24,13 @@ from bench.machine.environment import environment
 from bench.planning.planner import Planner
 from bench.store import RunStore, Store, files
 from bench.store.incoming import unpack_incoming
-from bench.store.pack import RERUNS, SUFFIX, PackOutcome, pack_runs
-from bench.store.run import SHORT, find_run, weights_name
+from bench.store.pack import ARCHIVE_SUFFIX, RERUN_SUFFIX, PackOutcome, pack_runs
+from bench.store.run import SHORT_ID, find_run, weights_name
 from bench.suite.run import Run, run_of_settings
 from bench.suite.scorers import with_scorer
 from bench.training.job import available_device
 
-TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest loss
+LOSS_TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest loss
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def restore_weights(store: Store, prefix: str) -> Retrained:
 def _finished(store: Store, prefix: str) -> RunStore:
     stored = find_run(store, prefix)
     if (state := stored.read_status()["state"]) != "done":
-        raise UserError(f"run {stored.id[:SHORT]}: is {state}; only a finished run can be trained again")
+        raise UserError(f"run {stored.id[:SHORT_ID]}: is {state}; only a finished run can be trained again")
     return stored
 
 
@@ -83,16 +83,16 @@ def _trained(store: Store, stored: RunStore, where: Store) -> Run:
             known = stored.settings().get("address") or {}
             names = sorted({*known, *planned.address})
             other = [name for name in names if canonical(known.get(name)) != canonical(planned.address.get(name))]
-            words = f"this checkout gives it the id {planned.id[:SHORT]}: {', '.join(other)} differ"
+            words = f"this checkout gives it the id {planned.id[:SHORT_ID]}: {', '.join(other)} differ"
             commit = stored.environment().get("commit")
             raise UserError(
-                f"run {stored.id[:SHORT]}: cannot be trained again as it was; {words} (it was made at commit {commit})"
+                f"run {stored.id[:SHORT_ID]}: cannot be trained again as it was; {words} (made at commit {commit})"
             )
         state, message = work_on_run(
             replace(planned, lent=True), where, Progress(), lambda: False, reader=planner.reader
         )
         if state != "done":
-            raise UserError(f"run {stored.id[:SHORT]}: the retraining ended as {state}: {message}")
+            raise UserError(f"run {stored.id[:SHORT_ID]}: the retraining ended as {state}: {message}")
     return run
 
 
@@ -109,7 +109,9 @@ def _restored(store: Store, settings: Mapping[str, Any], stored: RunStore) -> Ru
         return run
     reference = store.run(identity)
     if not reference.settings():
-        raise UserError(f"run {stored.id[:SHORT]}: starts from run {identity[:SHORT]}, which is not in {store.root}")
+        raise UserError(
+            f"run {stored.id[:SHORT_ID]}: starts from run {identity[:SHORT_ID]}, which is not in {store.root}"
+        )
     return replace(run, reference=_restored(store, reference.settings(), reference))
 
 
@@ -126,8 +128,8 @@ def _compared(stored: RunStore, again: RunStore, title: str) -> Retrained:
     if len(losses[0]) != len(losses[1]):
         return Retrained(stored.id, title, False, f"{len(losses[0])} losses are stored, and there are {len(losses[1])}")
     difference = float(np.abs(losses[0] - losses[1]).max() / (np.abs(losses[0]).max() or 1.0))
-    text = f"losses differ by at most {difference:.2g} on another type of machine; {TOLERANCE:g} is allowed"
-    return Retrained(stored.id, title, difference <= TOLERANCE, text)
+    text = f"losses differ by at most {difference:.2g} on another type of machine; {LOSS_TOLERANCE:g} is allowed"
+    return Retrained(stored.id, title, difference <= LOSS_TOLERANCE, text)
 
 
 def _machine(run: RunStore) -> tuple[Any, ...]:
@@ -171,7 +173,9 @@ def rerun_bundle(path: Path, run: str) -> Retrained:
     with unpack_incoming(path) as store:
         verified = retrain_run(store, _cheapest(store) if run == CHEAPEST else run)
     where = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "environment": environment(available_device())}
-    files.write_json(path.with_name(path.name.removesuffix(SUFFIX) + RERUNS), {**asdict(verified), **where})
+    files.write_json(
+        path.with_name(path.name.removesuffix(ARCHIVE_SUFFIX) + RERUN_SUFFIX), {**asdict(verified), **where}
+    )
     return verified
 
 

@@ -69,7 +69,7 @@ HF_TEXT_TOWERS: dict[str, TowerConfig] = {
     "distilbert-base-uncased": {**_BERT_BASE, "num_hidden_layers": 6, "type_vocab_size": 0},
 }
 
-_MOST = 10**6  #: of a vocabulary, a width or a number of layers
+_MAX_SIZE = 10**6  #: of a vocabulary, a width or a number of layers
 BERT_CONTEXT = 77  #: tokens a caption of a tower of transformers unless the suite says otherwise; open_clip's
 #: DistilBERT's fields of a configuration, and BERT's
 _BERT_FIELDS = {
@@ -119,8 +119,8 @@ def read_bert(folder: Path) -> TowerConfig:
         config = {_BERT_FIELDS.get(key, key): value for key, value in config.items()}
         config |= {"layer_norm_eps": 1e-12, "type_vocab_size": 0, "model_type": "bert"}
     for key in (key for key, usual in _BERT_BASE.items() if isinstance(usual, int) and key in config):
-        if type(config[key]) is not int or not 0 <= config[key] <= _MOST:
-            raise UserError(f"towers.text: {path}: {key} {config[key]!r} should be a whole number up to {_MOST:,}")
+        if type(config[key]) is not int or not 0 <= config[key] <= _MAX_SIZE:
+            raise UserError(f"towers.text: {path}: {key} {config[key]!r} should be a whole number up to {_MAX_SIZE:,}")
     return config
 
 

@@ -22,10 +22,10 @@ Names: TypeAlias = tuple[str, ...]
 SPLITS: tuple[Split, ...] = ("test", "train", "validation")
 #: name of a split below a webdataset folder
 FOLDERS: Mapping[Split, Names] = {"test": ("test",), "train": ("train",), "validation": ("validation", "val")}
-OWN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  #: names that the user's own sets may have
+OWN_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  #: names that the user's own sets may have
 GB = 10**9
 CLASS = "class"  #: the label that is classified
-CATALOGUE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry a data set
+CATALOGUE_FILE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry a data set
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class EvaluationSet:
 @cache
 def evaluation_sets() -> Mapping[str, EvaluationSet]:
     """Return all data sets of the catalogue by name."""
-    rows = yaml.safe_load(CATALOGUE.read_text())
+    rows = yaml.safe_load(CATALOGUE_FILE.read_text())
     return {
         name: EvaluationSet(name=name, **{**row, "fields": tuple(row.get("fields", ()))}) for name, row in rows.items()
     }
@@ -91,7 +91,7 @@ def known(name: str) -> EvaluationSet | None:
 
     folder = data_folder.evaluation_folder() / f"wds_{name}"
     return evaluation_sets().get(name) or (
-        _own(name, folder) if OWN.fullmatch(name) and os.path.isdir(folder) else None
+        _own(name, folder) if OWN_SET_NAME.fullmatch(name) and os.path.isdir(folder) else None
     )
 
 
@@ -105,7 +105,7 @@ def expected(name: str) -> EvaluationSet | None:
     if name.startswith("wds_"):
         return None
     near = difflib.get_close_matches(name.lower(), evaluation_sets(), n=1, cutoff=0.8)
-    return EvaluationSet(name, name, 0, publisher="") if OWN.fullmatch(name) and not near else None
+    return EvaluationSet(name, name, 0, publisher="") if OWN_SET_NAME.fullmatch(name) and not near else None
 
 
 @cache

@@ -18,12 +18,12 @@ from bench.adapters import hyperparameters, oracle_file, registry
 from bench.adapters.oracle_file import Numbers, OracleCase, OracleStep
 from bench.checks import lab, oracles
 from bench.checks.oracles import Case, KnownValue
-from bench.checks.subject import TOTAL, Failed, Skipped, Subject, Variant, constants, loss_and_gradients, same, total_of
+from bench.checks.subject import BATCH, Failed, Skipped, Subject, Variant, constants, loss_and_gradients, same, total_of
 from bench.errors import UserError, nearest, one_line
 from bench.training import side_towers
 from methods.protocol import STARTS, Batch, Choice, Clock, Facts, Identity, Linear, Log, Method, Tensors
 
-MOST = 4  #: hyper-parameters of a space
+MAX_SPACE = 4  #: hyper-parameters of a space
 FIDELITIES = ("official-checked", "formula-checked", "derived", "reconstructed")
 
 
@@ -62,8 +62,8 @@ def space_faults(kind: type[Method], optional: bool = False) -> str:
     space, fields = kind.space, [field.name for field in dataclasses.fields(kind.Config)]
     if not space:
         return "" if optional else "is empty"
-    if len(space) > MOST:
-        return f"{len(space)} hyper-parameters, should be at most {MOST}"
+    if len(space) > MAX_SPACE:
+        return f"{len(space)} hyper-parameters, should be at most {MAX_SPACE}"
     for name, one in space.items():
         if name not in fields:
             return f"{name!r} is no field of Config{nearest(name, fields)}"
@@ -150,7 +150,7 @@ def identities(subject: Subject) -> None:
             if key not in fields:
                 raise Failed(f"identity {identity.claim!r}: {key!r} is no field of Config{nearest(key, fields)}")
         names = subject.embedded(Variant(f"identity {identity.claim}", identity.config))[1]
-        for rows, seed in ((6, 0), (TOTAL, 1), (TOTAL, 2)):
+        for rows, seed in ((6, 0), (BATCH, 1), (BATCH, 2)):
             draws = torch.Generator().manual_seed(seed)
             z = {name: _like(x, rows, draws) for name, x in names.items()}
             own, others = _two_sides(subject, identity, z, rows, seed)
@@ -176,7 +176,7 @@ def _two_sides(
         (subject.kind, identity.config, identity.phase),
         (registry.find_method(identity.equals), identity.other, ""),
     ):
-        method = lab.build_adapter(kind, rows=TOTAL, batch=rows, dim=z["image"].shape[1], seed=seed, **config)  # type: ignore[arg-type]
+        method = lab.build_adapter(kind, rows=BATCH, batch=rows, dim=z["image"].shape[1], seed=seed, **config)  # type: ignore[arg-type]
         towers = lab.TinyTowers()
         with torch.random.fork_rng(devices=[]):  # what it adds to towers is equal at equal seeds
             torch.manual_seed(1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.checks.subject import (
-    TOTAL,
+    BATCH,
     WHOLE,
     Failed,
     Instance,
@@ -46,11 +46,11 @@ def _scales(method: Any) -> list[LogitScale]:
 def _extreme(z: Tensors, kind: str) -> Tensors:
     dim = z["image"].shape[1]
     one = torch.nn.functional.normalize(
-        torch.randn(TOTAL, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1
+        torch.randn(BATCH, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1
     )
-    axes, places = torch.eye(dim, dtype=torch.float64), torch.arange(TOTAL) % (dim // 2)
+    axes, places = torch.eye(dim, dtype=torch.float64), torch.arange(BATCH) % (dim // 2)
     image, text = {
-        "equal": (one[:1].expand(TOTAL, -1),) * 2,
+        "equal": (one[:1].expand(BATCH, -1),) * 2,
         "orthogonal": (axes[places], axes[places + dim // 2]),
         "opposite": (one, -one),
         "aligned": (one, one),
@@ -122,7 +122,7 @@ def _features(instance: Instance) -> None:
         confidence = instance.method.confidence(image, text)
     for side, features in (("image", image), ("text", text)):
         lengths = features["embedding"].norm(dim=1)
-        if features["embedding"].shape != (TOTAL, instance.towers.dim) or largest_gap(lengths, torch.ones(TOTAL), 1e-4):
+        if features["embedding"].shape != (BATCH, instance.towers.dim) or largest_gap(lengths, torch.ones(BATCH), 1e-4):
             raise Failed(f"{side}_features: embedding should be [b, D] of unit rows")
-    if confidence.shape != (TOTAL,) or not bool(confidence.isfinite().all()):
+    if confidence.shape != (BATCH,) or not bool(confidence.isfinite().all()):
         raise Failed("confidence: should be [n] finite numbers")

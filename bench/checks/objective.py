@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bench.checks import lab
 from bench.checks.subject import (
-    TOTAL,
+    BATCH,
     WHOLE,
     Failed,
     Skipped,
@@ -76,7 +76,7 @@ def tiles(subject: Subject) -> None:
         raise Skipped("needs all anchors at once")
     for where, _, method, z, when in all_moments(subject):
         with torch.no_grad():
-            observed = method.observe(z, Batch(torch.arange(TOTAL), when))
+            observed = method.observe(z, Batch(torch.arange(BATCH), when))
         whole = loss_and_gradients(method, lab.sum_of_tiles(method, z, observed), z)
         for cuts in ((32,), (8, 16, 24, 32), (7, 39)):
             for what, x in loss_and_gradients(method, lab.sum_of_tiles(method, z, observed, cuts), z).items():
@@ -94,7 +94,7 @@ def permutation(subject: Subject) -> None:
     for where, variant, method, z, when in all_moments(subject):
         order = _shuffled(subject.absent(variant))
         moved = {name: x.detach()[order].clone().requires_grad_(x.requires_grad) for name, x in z.items()}
-        other, ids = copy.deepcopy(method), torch.arange(TOTAL)
+        other, ids = copy.deepcopy(method), torch.arange(BATCH)
         (reseeded, _), (_, fresh) = subject.embedded(variant, seed=12345), subject.embedded(variant)
         _, redrawn = constants(reseeded, fresh, when)
         _, drawn = constants(method, z, when)
@@ -124,9 +124,9 @@ def _shuffled(classes: Tensor) -> Tensor:
 def _permuted(x: Tensor, order: Tensor) -> Tensor:
     """Return a constant of the batch as the permuted batch has it."""
     for dimension, length in enumerate(x.shape):
-        if length == TOTAL:
+        if length == BATCH:
             x = x.index_select(dimension, order)
-    if x.dtype == torch.int64 and x.ndim and bool(((x >= 0) & (x < TOTAL)).all()):
+    if x.dtype == torch.int64 and x.ndim and bool(((x >= 0) & (x < BATCH)).all()):
         x = order.argsort()[x]
     return x
 
@@ -155,7 +155,7 @@ def state(subject: Subject) -> None:
     """A fresh method that loads the state_dict goes on to the same bits; state stays finite."""
     for variant in subject.variants:
         method, z = subject.embedded(variant)
-        ids = torch.arange(TOTAL).flip(0)
+        ids = torch.arange(BATCH).flip(0)
         for when in moments(method, (0, 1)):
             total_of(method.loss(z, constants(method, z, when, ids)[1], WHOLE))
             method.after_step(when)

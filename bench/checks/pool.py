@@ -30,9 +30,9 @@ from bench.store import RunStore, RunWriter
 from bench.training.loop import train
 from bench.training.optimizer import named_parameters
 
-PATIENCE = 900.0  #: seconds to wait for one task, on a busy machine too, before the ranks are given up
-MODULES = (__name__, "timm", "open_clip")  #: what towers need
-WORLD = 3
+TASK_TIMEOUT = 900.0  #: seconds to wait for one task, on a busy machine too, before the ranks are given up
+IMPORTED_MODULES = (__name__, "timm", "open_clip")  #: what towers need
+WORLD_SIZE = 3
 #: name -> (first rank, number of ranks, micro-batch); rank 2 works alone while ranks 0 and 1 work together
 LAYOUTS: dict[str, tuple[int, int, int | None]] = {
     "three ranks in micro-batches": (0, 3, 8),
@@ -75,7 +75,7 @@ class RankPool:
         try:
             for connection in self._connections:
                 connection.send(trainings)
-            by_rank = [self._received(rank) for rank in range(WORLD)]
+            by_rank = [self._received(rank) for rank in range(WORLD_SIZE)]
         except OSError as error:
             self._end()
             raise Failed("a rank failed: its process ended") from error
@@ -90,8 +90,8 @@ class RankPool:
 
     def _received(self, rank: int) -> Any:
         """Return results by layout, or when the rank failed and why."""
-        if not self._connections[rank].poll(PATIENCE):
-            return time.monotonic(), f"no answer in {PATIENCE:g} s"
+        if not self._connections[rank].poll(TASK_TIMEOUT):
+            return time.monotonic(), f"no answer in {TASK_TIMEOUT:g} s"
         try:
             return self._connections[rank].recv()
         except EOFError:
@@ -99,10 +99,12 @@ class RankPool:
 
     def _start(self) -> None:
         self._scratch = TemporaryDirectory(ignore_cleanup_errors=True)
-        for rank in range(WORLD):
+        for rank in range(WORLD_SIZE):
             ours, theirs = Pipe()
             with theirs:
-                self._processes.append(start_process(_serve, (theirs, rank, Path(self._scratch.name)), MODULES))
+                self._processes.append(
+                    start_process(_serve, (theirs, rank, Path(self._scratch.name)), IMPORTED_MODULES)
+                )
             self._connections.append(ours)
 
     def _end(self) -> None:
@@ -150,7 +152,7 @@ def _serve(connection: Connection, rank: int, folder: Path) -> None:
     warnings.simplefilter("ignore")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     meeting, idle = f"file://{(folder / 'meeting').resolve()}", timedelta(hours=12)
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=WORLD, timeout=idle)
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=WORLD_SIZE, timeout=idle)
     two = dist.new_group([0, 1], timeout=idle)
     with contextlib.suppress(EOFError):
         while True:

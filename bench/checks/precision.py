@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from bench.checks.subject import (
-    TOTAL,
+    BATCH,
     WHOLE,
     Failed,
     Subject,
@@ -79,13 +79,13 @@ def _aligned(z: Tensors) -> Tensors:
     In every tensor but the first, two other rows are exchanged. So few mismatches leave a choice of a tenth of the rows
     to those that are aligned.
     """
-    shape = (TOTAL, z["image"].shape[1])
+    shape = (BATCH, z["image"].shape[1])
     draws = torch.Generator().manual_seed(4)
     meaning, aligned = torch.randn(shape, generator=draws), {}
     for number, (name, x) in enumerate(z.items()):
         noisy = meaning + 0.2 * torch.randn(shape, generator=draws)
         if number:
-            noisy[[number, TOTAL // 2 + number]] = noisy[[TOTAL // 2 + number, number]]
+            noisy[[number, BATCH // 2 + number]] = noisy[[BATCH // 2 + number, number]]
         if x.is_floating_point() and x.shape == shape and "logvar" not in name:
             filled = (x.detach() != 0).any(1, keepdim=True)  # `encode` leaves empty what it does not encode twice
             aligned[name] = normalize(noisy, dim=1) * filled

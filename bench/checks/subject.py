@@ -24,8 +24,8 @@ from methods.base import Adapter
 from methods.protocol import Batch, Clock, Facts, Rows, Tensors
 
 ROWS = 50  #: training rows of an instance
-TOTAL = 40  #: batch: more than a block of 32 anchors, and no multiple of it
-WHOLE = slice(0, TOTAL)
+BATCH = 40  #: batch: more than a block of 32 anchors, and no multiple of it
+WHOLE = slice(0, BATCH)
 
 
 class Failed(Exception):
@@ -51,7 +51,7 @@ class Instance:
     method: Any
     towers: lab.TinyTowers
 
-    def rows(self, part: slice | None = None, when: Clock | None = None, total: int = TOTAL) -> Rows:
+    def rows(self, part: slice | None = None, when: Clock | None = None, total: int = BATCH) -> Rows:
         """Some fixed rows, with the views the method asks for."""
         return lab.some_rows(self.towers, total, part, when, self.method.extra_views)
 
@@ -87,7 +87,7 @@ class Subject:
         self,
         config: Mapping[str, Any],
         towers: str = "vit",
-        batch: int = TOTAL,
+        batch: int = BATCH,
         seed: int = 0,
         tiny: lab.TinyTowers | None = None,
         **geometry: Any,

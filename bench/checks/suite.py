@@ -158,13 +158,13 @@ def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Res
     return results
 
 
-SIGNS: dict[Outcome, str] = {"passed": "+", "failed": "FAIL", "skipped": "-", "expected": "x"}
+OUTCOME_SIGNS: dict[Outcome, str] = {"passed": "+", "failed": "FAIL", "skipped": "-", "expected": "x"}
 LEGEND = "+ passed, - does not apply, x fails as declared"
 
 
 def checks_verdict(results: Sequence[Result]) -> str:
     """One sentence."""
-    counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in SIGNS}
+    counts = {outcome: sum(result.outcome == outcome for result in results) for outcome in OUTCOME_SIGNS}
     summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"{summary} in {sum(result.seconds for result in results):.0f} s"
 
@@ -178,7 +178,7 @@ def checks_matrix(results: Sequence[Result]) -> str:
     lines = [f"{number:>{width}}  {check}" for number, check in enumerate(checks, 1)]
     lines += ["", " " * width + "".join(f"{number:>5}" for number in range(1, len(checks) + 1))]
     for method in methods:
-        cells = "".join(f"{SIGNS[result_of[method, check].outcome]:>5}" for check in checks)
+        cells = "".join(f"{OUTCOME_SIGNS[result_of[method, check].outcome]:>5}" for check in checks)
         seconds = sum(result_of[method, check].seconds for check in checks)
         lines.append(f"{method:<{width}}{cells}  {seconds:5.1f} s")
     return join_lines([*lines, "", LEGEND])

@@ -28,7 +28,7 @@ from methods.protocol import Facts
 
 CPU = torch.device("cpu")
 WORDS = ("red", "green", "blue", "dark", "round", "square", "striped", "dotted", "small", "tall", "cat", "car")
-RATES = {
+OPTIMISER_SETTINGS = {
     #: AdamW with an epsilon far above every gradient is SGD with momentum; by itself it would blow the last bits of
     #: gradients that are zero in exact arithmetic (an attention's key bias) up to whole steps.
     "sgd": {"lr": 10.0, "eps": 1e3},
@@ -104,7 +104,7 @@ def make_training(
     )
     settings = TrainSettings.model_validate(
         {
-            **RATES[training.optimiser],
+            **OPTIMISER_SETTINGS[training.optimiser],
             "batch": training.batch,
             "micro_batch": training.micro,
             "bn_group": 8,

@@ -88,7 +88,7 @@ def extract(
 
     use_data(data)
     sets = tuple(
-        dict.fromkeys([*(evaluation or ()), *(extract_features.evaluation_sets(load_suite(suite)) if suite else ())])
+        dict.fromkeys([*(evaluation or ()), *(extract_features.sets_of_suite(load_suite(suite)) if suite else ())])
     )
     request = extract_features.ExtractionRequest(
         data_set, out, images, texts, sets, prompts, views, dtype.value, results

@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from bench.console.text import echo
-from bench.errors import UNFINISHED, UserError, one_line, system_fault
+from bench.errors import EXIT_UNFINISHED, UserError, one_line, system_fault
 from bench.machine.device_lock import InUse
 from bench.reading import Unfit
 
 UNEXPECTED, BAD_INPUT = 1, 2  #: exit codes
 INTERRUPTED, BROKEN_PIPE = 130, 141  #: the shell's convention: 128 + SIGINT, 128 + SIGPIPE
-_LONGEST = 500  #: letters of somebody else's message
+_MAX_LETTERS = 500  #: letters of somebody else's message
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, UserError):
         return BAD_INPUT, str(error)
     if isinstance(error, InUse):
-        return UNFINISHED, str(error)
+        return EXIT_UNFINISHED, str(error)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, "interrupted; the same command goes on or begins again"
     if _is_out_of_memory(error):
@@ -94,7 +94,7 @@ def explain(error: BaseException) -> tuple[int, str]:
     if remedy := system_fault(error):
         return BAD_INPUT, remedy
     if isinstance(error, UnicodeEncodeError) and not _is_text(error.object):  # the name of a file
-        return BAD_INPUT, f"{ascii(error.object)[:_LONGEST]}: is not UTF-8; rename the file or folder"
+        return BAD_INPUT, f"{ascii(error.object)[:_MAX_LETTERS]}: is not UTF-8; rename the file or folder"
     if isinstance(error, OSError):  # of a network, a device or a library
         return BAD_INPUT, f"{_named(error)}. {_saved(error)}"
     return UNEXPECTED, f"unexpected {_named(error)}. {_saved(error)}; please report it with that file"
@@ -109,7 +109,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 def _named(error: BaseException) -> str:
     """The type and message of an error, as one line."""
-    return f"{type(error).__name__}: {one_line(error, _LONGEST)}".removesuffix(": ")
+    return f"{type(error).__name__}: {one_line(error, _MAX_LETTERS)}".removesuffix(": ")
 
 
 def _saved(error: BaseException) -> str:
@@ -126,7 +126,7 @@ def _saved(error: BaseException) -> str:
             file.write(text)
     except OSError as failure:
         echo(*text.split("\n"), err=True)
-        return f"The traceback stands above, because it could not be written ({one_line(failure, _LONGEST)})"
+        return f"The traceback stands above, because it could not be written ({one_line(failure, _MAX_LETTERS)})"
     return f"The traceback is in {file.name}"
 
 

@@ -23,7 +23,7 @@ def methods(
     """List the methods, describe some of them (paper, fidelity, state, cost, presets, settings), or cite them."""
     load_plugins(plugin)
     from bench.adapters import registry
-    from bench.adapters.describe import WIDTH, describe_method, method_summaries
+    from bench.adapters.describe import DEFAULT_WIDTH, describe_method, method_summaries
     from bench.console.text import terminal_width
     from bench.suite.suite import load_suite
 
@@ -36,7 +36,7 @@ def methods(
         echo(*"\n\n".join(dict.fromkeys(filter(None, entries.values()))).split("\n"))
         echo(*(f"note: {name} gives no BibTeX" for name, entry in entries.items() if not entry), err=True)
     elif names:
-        echo(*"\n\n".join(describe_method(name, terminal_width(WIDTH)) for name in chosen).split("\n"))
+        echo(*"\n\n".join(describe_method(name, terminal_width(DEFAULT_WIDTH)) for name in chosen).split("\n"))
     else:
         echo(*method_summaries(chosen))
 

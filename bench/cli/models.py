@@ -11,7 +11,7 @@ import typer
 from bench.cli import options
 from bench.cli.options import RESULTS, load_plugins, store_at, use_data
 from bench.console.text import echo
-from bench.errors import UNFINISHED
+from bench.errors import EXIT_UNFINISHED
 
 
 def evaluate(
@@ -37,7 +37,7 @@ def evaluate(
         evaluated = bench.evaluate(checkpoint, settings, root, method=method, architecture=towers)
     except Busy as busy:
         echo(f"{checkpoint}: another process evaluates it ({busy})", err=True)
-        raise typer.Exit(UNFINISHED) from busy
+        raise typer.Exit(EXIT_UNFINISHED) from busy
     counts = f"{evaluated.measured} measured, {evaluated.known} measured before"
     echo(*record_table(evaluated.records), f"tasks: {counts}; stored in {evaluated.out.folder}")
     if csv is not None:

@@ -15,7 +15,7 @@ import typer
 from bench.cli import options
 from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data, write_report
 from bench.console.text import echo
-from bench.errors import UNFINISHED, UserError
+from bench.errors import EXIT_UNFINISHED, UserError
 
 if TYPE_CHECKING:
     from bench.planning.outcomes import RunOutcomes
@@ -187,7 +187,7 @@ def _conclude(summary: RunOutcomes) -> int:
         echo(f"failed: {', '.join(run[:16] for run in summary.failed)}; bench show RUN says why", err=True)
     if summary.interrupted or summary.busy:
         echo(f"resume with: {shlex.join(['bench', *sys.argv[1:]])}", err=True)
-        return UNFINISHED
+        return EXIT_UNFINISHED
     return 1 if summary.failed else 0
 
 

@@ -10,7 +10,7 @@ from bench.cli.options import RESULTS, Results, SuiteName, store_at, suite_name
 from bench.console.text import echo
 
 app = typer.Typer(help="Statistical power, agreement of comparisons, and the papers' tables.", no_args_is_help=True)
-PAGE = 100  #: characters a line if the output is not a terminal
+PIPED_WIDTH = 100  #: characters a line if the output is not a terminal
 
 
 @app.command()
@@ -87,7 +87,7 @@ def published(
     name, number = find(words)
     chosen = [one for one in papers(folder(), name) if number in ("", one.layout.number)]
     if number:
-        echo(*table_text(alone(chosen[0]), terminal_width(PAGE)).split("\n"))
+        echo(*table_text(alone(chosen[0]), terminal_width(PIPED_WIDTH)).split("\n"))
         return
     rows = [(f"{one.paper.name}/{one.layout.number}", f"{len(one.numbers)}", one.layout.title) for one in chosen]
     echo(*align_columns([("table", "numbers", "what"), *rows]))

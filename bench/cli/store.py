@@ -84,12 +84,16 @@ def collect(
     with a damaged file is left alone and named; the exit code is then 1.
     """
     from bench.console.text import align_columns
-    from bench.store.collect import RUN
+    from bench.store.collect import UNNAMED_RUNS
     from bench.store.collect import collect_garbage as collected
-    from bench.store.run import SHORT
+    from bench.store.run import SHORT_ID
 
     items, damaged = collected(store_at(results), delete=yes)
-    rows = [(item.path.name[:SHORT], _mib([item]), "no suite names this run") for item in items if item.kind == RUN]
+    rows = [
+        (item.path.name[:SHORT_ID], _mib([item]), "no suite names this run")
+        for item in items
+        if item.kind == UNNAMED_RUNS
+    ]
     for kind in dict.fromkeys(item.kind for item in items):
         own = [item for item in items if item.kind == kind]
         rows.append((str(len(own)), _mib(own), kind))

@@ -11,7 +11,7 @@ from typing import Protocol, Self, TextIO
 
 from bench.console.text import echo, visible
 
-PATIENCE = 5.0  #: seconds between plain lines of the same stage
+LINE_INTERVAL = 5.0  #: seconds between plain lines of the same stage
 
 
 class Titled(Protocol):
@@ -83,7 +83,7 @@ class Progress:
 
     def preparing(self, stage: str, what: str, number: int = 0, total: int = 0) -> None:
         """Note what is done before the runs: a stage such as "planning", and its part `number` of `total`, from 1."""
-        if stage != self._stage or self._clock() - self._spoken >= PATIENCE:
+        if stage != self._stage or self._clock() - self._spoken >= LINE_INTERVAL:
             self._prefix, self._stage = "", stage
             self._say(f"{stage} {number} of {total}: {what}" if total else f"{stage}: {what}")
 
@@ -103,12 +103,12 @@ class Progress:
     def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
         """Note that `step` of `steps` are done."""
         left = self._left(step, steps)
-        if self._clock() - self._spoken >= PATIENCE or step == steps:
+        if self._clock() - self._spoken >= LINE_INTERVAL or step == steps:
             self._say(f"step {step}/{steps}, loss {loss:.4g}, {samples_per_second:,.0f} samples/s, {left} left")
 
     def measured(self, done: int, total: int) -> None:
         """Note that `done` of `total` evaluations are stored."""
-        if self._clock() - self._spoken >= PATIENCE:
+        if self._clock() - self._spoken >= LINE_INTERVAL:
             self._say(f"{done} of {total} measured")
 
     def run_finished(self, run: Titled, state: str, message: str = "") -> None:
@@ -118,7 +118,7 @@ class Progress:
         self._say(f"{state}: {message}" if message else state)
         now = self._clock()
         left = self._pace.end(now)
-        if left and (self._pace.said is None or now - self._pace.said >= PATIENCE):
+        if left and (self._pace.said is None or now - self._pace.said >= LINE_INTERVAL):
             self._pace.said = now
             echo(left, stream=self._stream)
 

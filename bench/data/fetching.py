@@ -21,18 +21,18 @@ from urllib.parse import quote
 from bench import data_folder, reading
 from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, Split, parse_dataset
 from bench.data.evaluation import layouts
-from bench.data.evaluation.pairs import TEMPLATES
+from bench.data.evaluation.pairs import TEMPLATES_FILE
 from bench.data.shards.sources import expand_braces, is_name
 from bench.errors import UserError, one_line
 from bench.store import files
 from bench.tars import Broken, tar_members
 
-PIPE, COUNT = "pipe:", "nshards.txt"
-PIECE = 1 << 22  #: bytes copied at a time
-TAR_BYTES = 1 << 36  #: of a tar; shards have 1 GB or so
-SPARED = 1 << 30  #: bytes of the disk that a copy leaves free
-TRIES, PAUSE = 3, 2.0  #: of a tar whose server fails meanwhile; seconds between two of them
-TIMEOUT = 30.0  #: seconds without a byte of a web address
+PIPE, SHARD_COUNT_FILE = "pipe:", "nshards.txt"
+PIECE_BYTES = 1 << 22  #: bytes copied at a time
+MAX_TAR_BYTES = 1 << 36  #: of a tar; shards have 1 GB or so
+MIN_FREE_BYTES = 1 << 30  #: bytes of the disk that a copy leaves free
+MAX_TRIES, RETRY_SECONDS = 3, 2.0  #: of a tar whose server fails meanwhile; seconds between two of them
+READ_TIMEOUT = 30.0  #: seconds without a byte of a web address
 _HUB = re.compile(r"^(https://huggingface\.co/datasets/[^/]+/[^/]+)/tree/")
 _TAR = re.compile(r"[^/\s'\"=:]+\.tar(?![\w.-])")  #: the name of a shard in an address or a command
 
@@ -82,8 +82,8 @@ def fetch_evaluation(dataset: str, url: str, say: Callable[[str], None]) -> Path
         raise UserError(f"{url}: should have {{}} where the name of a file goes, such as test/0.tar")
     home = layouts.webdataset_folders(entry, split)[0]
     there, count = _counted(entry, split, url)
-    _write(home / COUNT, lambda path: path.write_bytes(count))
-    for name in ("classnames.txt", TEMPLATES):
+    _write(home / SHARD_COUNT_FILE, lambda path: path.write_bytes(count))
+    for name in ("classnames.txt", TEMPLATES_FILE):
         _text(_file(url, name), home.parent / name, say)
     for tar in layouts.split_tars(home):
         _tar(_file(url, f"{there}/{tar.name}"), tar, say)
@@ -102,7 +102,7 @@ def _counted(entry: EvaluationSet, split: Split, url: str) -> tuple[str, bytes]:
     """Return the name of the split's folder there, and the text that says how many shards it has."""
     failed = None
     for name in FOLDERS[split]:
-        where = _file(url, f"{name}/{COUNT}")
+        where = _file(url, f"{name}/{SHARD_COUNT_FILE}")
         try:
             text = b"".join(_pieces(where, 100))
         except Unreachable as error:
@@ -135,13 +135,13 @@ def _tar(url: str, tar: Path, say: Callable[[str], None]) -> None:
 
     def fetched(path: Path) -> None:
         with path.open("wb") as file:
-            file.writelines(_pieces(url, min(TAR_BYTES, shutil.disk_usage(path.parent).free - SPARED)))
+            file.writelines(_pieces(url, min(MAX_TAR_BYTES, shutil.disk_usage(path.parent).free - MIN_FREE_BYTES)))
             size = file.tell()
         with reading.open_file(path) as file:
             for _ in tar_members(file, size):
                 pass
 
-    for tries_left in reversed(range(TRIES)):
+    for tries_left in reversed(range(MAX_TRIES)):
         try:
             _write(tar, fetched)
             break
@@ -150,7 +150,7 @@ def _tar(url: str, tar: Path, say: Callable[[str], None]) -> None:
             if isinstance(error, Broken) or not error.passing or not tries_left:
                 raise UserError(f"{url}: {reason}; the same command goes on from there") from error
             say(f"{url}: {reason}; it is tried again")
-            time.sleep(PAUSE)
+            time.sleep(RETRY_SECONDS)
     say(f"{tar}: {tar.stat().st_size:,} bytes")
 
 
@@ -170,11 +170,11 @@ def _pieces(url: str, most: int) -> Iterator[bytes]:
     web = url.lower().startswith(("http://", "https://"))
     try:
         if web:  # not by gopen's curl, which takes brackets for patterns and says nothing for a minute
-            stream = urllib.request.urlopen(quote(url, safe=":/?&=%#@+,;~!$'()*[]"), timeout=TIMEOUT)
+            stream = urllib.request.urlopen(quote(url, safe=":/?&=%#@+,;~!$'()*[]"), timeout=READ_TIMEOUT)
         else:
             remote = re.match(r"\w+://", url)
             stream = gopen(re.sub(r"[\[\]{}]", lambda sign: quote(sign[0]), url) if remote else url)
-        while piece := stream.read(PIECE):
+        while piece := stream.read(PIECE_BYTES):
             most -= len(piece)
             if most < 0:
                 raise UserError(f"{url}: has more bytes than such a file can have, or than the disk has room for")

@@ -21,13 +21,15 @@ from bench.catalogue import augmentations
 from bench.catalogue.protocols import Mode
 
 FORMATS = ("JPEG", "PNG", "WEBP")
-RATIO = (3 / 4, 4 / 3)  #: of a crop's width to its height
+CROP_RATIOS = (3 / 4, 4 / 3)  #: of a crop's width to its height
 _JPEG = ("JPEG", "MPO")  #: as Pillow names a JPEG, and one that says that further images follow
-STRIP = 64  #: the largest ratio of the longer to the shorter side at which an image is resized whole
-SCANNED = 1 << 30  #: pixels of all scans of a JPEG together; encoders write about 10 scans, of at most 89 megapixels
-SCAN = 1 << 12  #: pixels that a scan costs at least
-ATTEMPTS = 10  #: attempts to draw a crop that fits, as in torchvision
-DRAWS = 48  #: numbers in [0, 1) for an image: 22 for the crop, one for the flip, the rest for the change
+MAX_SIDE_RATIO = 64  #: the largest ratio of the longer to the shorter side at which an image is resized whole
+MAX_SCANNED_PIXELS = (
+    1 << 30
+)  #: pixels of all scans of a JPEG together; encoders write about 10 scans, of at most 89 megapixels
+MIN_SCAN_PIXELS = 1 << 12  #: pixels that a scan costs at least
+CROP_ATTEMPTS = 10  #: attempts to draw a crop that fits, as in torchvision
+DRAWS_PER_IMAGE = 48  #: numbers in [0, 1) for an image: 22 for the crop, one for the flip, the rest for the change
 Change = Callable[[Image.Image, Sequence[float]], Image.Image]
 Interpolation: TypeAlias = Literal["bicubic", "bilinear"]
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
@@ -102,7 +104,7 @@ def too_many_scans(data: bytes, image: Image.Image) -> str:
     embedded preview are counted, too.
     """
     scans = data.count(b"\xff\xda") if image.format in _JPEG else 0
-    if scans * max(image.width * image.height, SCAN) <= SCANNED:
+    if scans * max(image.width * image.height, MIN_SCAN_PIXELS) <= MAX_SCANNED_PIXELS:
         return ""
     return f"{scans:,} scans of {image.width} x {image.height} pixels take too long; save it with fewer"
 
@@ -133,7 +135,7 @@ def training_pixels(image: Image.Image, row: int, epoch: int, seed: int, view: i
     if do.plain_first and not view:
         do = PhotoRecipe()
     key = counter.word(seed, "photograph", epoch, view)
-    draws = counter.uniforms(key, np.array([row], np.int64), DRAWS)[0].tolist()
+    draws = counter.uniforms(key, np.array([row], np.int64), DRAWS_PER_IMAGE)[0].tolist()
     if do.before is not None:
         image = do.before(image, draws[23:])
     if do.scale is None:
@@ -159,7 +161,7 @@ def _padded(image: Image.Image, size: int, resize: Resize) -> Image.Image:
 
 def _shortened(image: Image.Image) -> Image.Image:
     """Return the centre of the image whose sides have at most the ratio STRIP."""
-    width, height = (min(side, STRIP * min(image.size)) for side in image.size)
+    width, height = (min(side, MAX_SIDE_RATIO * min(image.size)) for side in image.size)
     if (width, height) == image.size:
         return image
     left, top = (image.width - width) // 2, (image.height - height) // 2
@@ -169,14 +171,14 @@ def _shortened(image: Image.Image) -> Image.Image:
 def _crop_box(size: tuple[int, int], scale: tuple[float, float], draws: Sequence[float]) -> tuple[int, int, int, int]:
     """Return left, top, right, bottom of torchvision's RandomResizedCrop: draw area and ratio until the box fits."""
     width, height = size
-    low, high = math.log(RATIO[0]), math.log(RATIO[1])
-    for attempt in range(ATTEMPTS):
+    low, high = math.log(CROP_RATIOS[0]), math.log(CROP_RATIOS[1])
+    for attempt in range(CROP_ATTEMPTS):
         area = width * height * (scale[0] + (scale[1] - scale[0]) * draws[2 * attempt])
         ratio = math.exp(low + (high - low) * draws[2 * attempt + 1])
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
             left, top = int(draws[20] * (width - w + 1)), int(draws[21] * (height - h + 1))
             return left, top, left + w, top + h
-    w, h = min(width, round(height * RATIO[1])), min(height, round(width / RATIO[0]))
+    w, h = min(width, round(height * CROP_RATIOS[1])), min(height, round(width / CROP_RATIOS[0]))
     left, top = (width - w) // 2, (height - h) // 2
     return left, top, left + w, top + h

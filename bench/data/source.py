@@ -175,7 +175,7 @@ class FeatureSource(DataSource):
         return not self.evaluation(dataset).classes if here else parse_dataset(dataset)[0].kind == "retrieval"
 
     def _folder(self, dataset: str) -> Path:
-        return self.settings.feature_folder / description.EVALUATION / dataset
+        return self.settings.feature_folder / description.EVALUATION_FOLDER / dataset
 
 
 def _with_images(folder: Path, share: float = 1.0, dropout: float = 0.0) -> features.FeaturePairs:

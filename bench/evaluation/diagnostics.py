@@ -18,9 +18,13 @@ from bench.store import RunStore, RunWriter
 from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 
-TOP = 0.05  #: share of an image's negatives that are its largest (NCU's Figure 5)
-NEGATIVES = 1024  #: at most so many images, evenly spaced, are used for mismatched pairs
-LEVELS = ("group", "subgroup", "concept")  #: labels whose class names are encoded as texts, from general to special
+TOP_SHARE = 0.05  #: share of an image's negatives that are its largest (NCU's Figure 5)
+MAX_NEGATIVES = 1024  #: at most so many images, evenly spaced, are used for mismatched pairs
+LABEL_LEVELS = (
+    "group",
+    "subgroup",
+    "concept",
+)  #: labels whose class names are encoded as texts, from general to special
 
 
 def diagnose(features: Features, plan: EvaluationPlan, out: RunStore, manifest: NoiseManifest | None) -> None:
@@ -66,13 +70,13 @@ def pair_similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Map
     images, texts: n matched unit rows [n, D]; captions: n. At most NEGATIVES rows, evenly spaced, are used. Images
     without a negative have neither mean nor top.
     """
-    some = torch.linspace(0, len(images) - 1, min(len(images), NEGATIVES), device=images.device).round().long()
+    some = torch.linspace(0, len(images) - 1, min(len(images), MAX_NEGATIVES), device=images.device).round().long()
     numbers = {caption: number for number, caption in enumerate(dict.fromkeys(captions))}
     same = torch.tensor([numbers[caption] for caption in captions], device=images.device)[some]
     cosine = images[some] @ texts[some].T
     others = same[:, None] != same
     count = others.sum(1)
-    some_negative, top = count > 0, (TOP * count).ceil().long().clamp(min=1)
+    some_negative, top = count > 0, (TOP_SHARE * count).ceil().long().clamp(min=1)
     ranked = cosine.masked_fill(~others, -torch.inf).sort(1, descending=True).values
     place = torch.arange(len(some), device=cosine.device)
     mean = cosine.masked_fill(~others, 0).sum(1) / count
@@ -110,7 +114,7 @@ def _uncertainties(
         f"{low} to {high} words": of_texts[(words >= low) & (words <= high)] for low, high in ranges if low <= high
     }
     yield Diagnostic("uncertainty_by_length", "uncertainty of captions by length", axis, by_length, log=True)
-    names = {level: pairs.classes[level] for level in LEVELS if level in pairs.classes}
+    names = {level: pairs.classes[level] for level in LABEL_LEVELS if level in pairs.classes}
     if names:
         by_level = {level: _total(features.texts(texts)["logvar"]) for level, texts in names.items()}
         yield Diagnostic("uncertainty_by_level", "uncertainty of class names by level", axis, by_level, log=True)

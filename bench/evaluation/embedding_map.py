@@ -17,9 +17,9 @@ from bench.data.noise import Noise, NoiseManifest, noisy_mask
 from bench.errors import UserError
 from bench.evaluation.features import Features
 
-COMPONENTS = 50  #: of the PCA, at most
-PERPLEXITY = 30.0  #: of the t-SNE, at most
-LEAST = 5  #: pairs that a map takes
+MAX_COMPONENTS = 50  #: of the PCA, at most
+MAX_PERPLEXITY = 30.0  #: of the t-SNE, at most
+MIN_MAP_PAIRS = 5  #: pairs that a map takes
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def embedding_map(features: Features, pairs: Pairs, noise: Noise | None, rows: I
     Images and texts are placed together, so that a pair that a model matches lies together. Raises UserError for fewer
     than five pairs, and FloatingPointError for embeddings that are not finite.
     """
-    if len(rows) < LEAST:
-        raise UserError(f"{len(rows)} pairs make no map; take at least {LEAST}")
+    if len(rows) < MIN_MAP_PAIRS:
+        raise UserError(f"{len(rows)} pairs make no map; take at least {MIN_MAP_PAIRS}")
     applied = noise or Noise()
     texts = [texts[0] for texts in applied.texts(pairs, rows)]
     sides = (
@@ -69,8 +69,8 @@ def place_in_plane(vectors: Floats, seed: int) -> Floats:
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
-    parts = PCA(n_components=min(COMPONENTS, *vectors.shape), svd_solver="full").fit_transform(vectors)
-    perplexity = min(PERPLEXITY, (len(vectors) - 1) / 3)
+    parts = PCA(n_components=min(MAX_COMPONENTS, *vectors.shape), svd_solver="full").fit_transform(vectors)
+    perplexity = min(MAX_PERPLEXITY, (len(vectors) - 1) / 3)
     start = parts[:, :2] / max(float(parts[:, 0].std()), 1e-12) * 1e-4  # as scikit-learn's init="pca" scales it
     tsne = TSNE(n_components=2, perplexity=perplexity, init=start.astype(np.float32), random_state=seed, n_jobs=1)
     return np.asarray(tsne.fit_transform(parts), dtype=np.float64)

@@ -27,7 +27,7 @@ from methods.protocol import Method, Tensors, Towers
 
 FeatureKind = Literal["embedding", "pooled", "projected"]
 IMAGE_BATCH, TEXT_BATCH = 256, 512  # fixed, because another batch size rounds differently
-HELD = 4 << 30  #: bytes of features in memory, unless a single part is larger
+HELD_BYTES = 4 << 30  #: bytes of features in memory, unless a single part is larger
 
 
 @contextmanager
@@ -199,7 +199,7 @@ class Features:
             self._held[name] = self._stored(name, extract, place or self.device)
             sizes = {one: sum(values.nbytes for values in part.values()) for one, part in self._held.items()}
             for oldest in [*sizes][:-1]:  # the newest ones stay, whatever their size
-                if sum(sizes.values()) > HELD:
+                if sum(sizes.values()) > HELD_BYTES:
                     del self._held[oldest], sizes[oldest]
         return self._held[name]
 

@@ -37,7 +37,7 @@ from bench.evaluation.zero_shot import (
 from methods.protocol import Tensors
 
 OfChunk = Callable[[Features, Tensors, Tensors], Tensors]  #: of features of images and of texts
-CHUNK = 1 << 16  #: training pairs whose features are in memory at a time
+CHUNK_PAIRS = 1 << 16  #: training pairs whose features are in memory at a time
 VALIDATION_SHARE = 0.2  #: share of a probe's training pairs that validates it, if no validation set is named
 
 
@@ -291,8 +291,8 @@ def _embeddings(_: Features, images: Tensors, texts: Tensors) -> Tensors:
 
 def _in_chunks(what: str, of: OfChunk, features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
     parts = []
-    for start in range(0, len(pairs), CHUNK):
-        rows = np.arange(start, min(start + CHUNK, len(pairs)))
+    for start in range(0, len(pairs), CHUNK_PAIRS):
+        rows = np.arange(start, min(start + CHUNK_PAIRS, len(pairs)))
         fixed = noise.content_hash if isinstance(noise, NoiseManifest) else ""
         key = (what, pairs.content_hash, fixed, str(start))
         chunk = features.kept(key, partial(_chunk, of, features, pairs, noise or Noise(), rows))

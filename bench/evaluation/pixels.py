@@ -14,8 +14,8 @@ from bench.data import MemoryPairs, Pairs
 from bench.loading.workers import Prefetcher, buffer_sizes, worker_count
 from methods.base import spans
 
-AHEAD = 3  #: batches that are decoded ahead of time
-FEW = 256  #: rows for each worker process at least
+BATCHES_AHEAD = 3  #: batches that are decoded ahead of time
+MIN_ROWS_PER_WORKER = 256  #: rows for each worker process at least
 
 
 def _decoded(pairs: Pairs, rows: Ints) -> list[Tensor]:
@@ -30,11 +30,11 @@ def batches(pairs: Pairs, rows: Ints, size: int) -> Iterator[Pixels]:
     Raises UserError if an image cannot be read, and RuntimeError if a worker process died.
     """
     parts = [rows[part] for part in spans(len(rows), size)]
-    workers = min(worker_count(None, 1), len(rows) // FEW)
+    workers = min(worker_count(None, 1), len(rows) // MIN_ROWS_PER_WORKER)
     if isinstance(pairs, MemoryPairs) or not workers or (one := pairs.images(rows[:1])).ndim == 2:
         yield from map(pairs.images, parts)
         return
-    chunk, waiting = buffer_sizes(one.nbytes, AHEAD * size, workers, 1)
+    chunk, waiting = buffer_sizes(one.nbytes, BATCHES_AHEAD * size, workers, 1)
     pieces = (part[piece] for part in parts for piece in spans(len(part), chunk))
     prefetcher = Prefetcher(partial(_decoded, pairs), pieces, workers, chunk, waiting)
     try:

@@ -26,8 +26,8 @@ from bench.evaluation.logistic.streamed import chunk_rows, working_bytes
 __all__ = ["STRENGTHS", "Labelled", "Probe", "adamw_probe", "fits_in_memory", "sweep_probe"]
 
 STRENGTHS = tuple(float(10.0 ** (step / 8 - 6)) for step in range(97))
-BOUND = 2 << 30  #: bytes that a sweep may take for copies of its features and for logits
-_SHARE = 0.8  #: of the bytes that are free
+MAX_SWEEP_BYTES = 2 << 30  #: bytes that a sweep may take for copies of its features and for logits
+_FREE_SHARE = 0.8  #: of the bytes that are free
 _COARSE, _SPANS = 16, (8, 4, 2, 1)  # every second decade first, then halving the interval around the best
 #: distance from the optimum, in nats a row, at which a fit of the sweep stops; the final fit goes further. On
 #: ill-conditioned features scikit-learn's L-BFGS is much farther away after CLIP's 1,000 iterations.
@@ -51,7 +51,7 @@ def sweep_probe(train: Labelled, validation: Labelled, classes: int, device: tor
     """Choose the strength on `validation` (the strongest of equally good ones), refit on both. Deterministic.
 
     Runs on `device`, by default the features' own, if its memory suffices, otherwise on the CPU. Rows whose copies and
-    logits take more than `BOUND` bytes are read in chunks, from where they are.
+    logits take more than `MAX_SWEEP_BYTES` bytes are read in chunks, from where they are.
     """
     device = device or train.table.device
     streamed, on_gpu = sweep_memory(len(train) + len(validation), train.table.shape[1], classes, _free(device))
@@ -93,10 +93,10 @@ def sweep_memory(rows: int, width: int, classes: int, free: int | None) -> tuple
 
     free: bytes of the GPU, None without one. Rows that are not read in chunks are copied and rotated.
     """
-    streamed = not fits_in_memory(BOUND, rows, width, classes)
+    streamed = not fits_in_memory(MAX_SWEEP_BYTES, rows, width, classes)
     if free is None:
         return streamed, False
-    return streamed, working_bytes(width, classes) <= _SHARE * free if streamed else fits_in_memory(
+    return streamed, working_bytes(width, classes) <= _FREE_SHARE * free if streamed else fits_in_memory(
         free, rows, width, classes
     )
 
@@ -105,7 +105,7 @@ def fits_in_memory(free: int, rows: int, width: int, classes: int) -> bool:
     """Return whether a sweep that holds features [rows, width] in memory takes at most 0.8 of `free` bytes."""
     # float32 arrays that exist at the same time: features split, joined, centred and rotated; in a line search, logits,
     # their change along the direction, log-softmax, softmax before and here, and one product
-    return 4 * rows * (4 * width + 6 * classes) <= _SHARE * free
+    return 4 * rows * (4 * width + 6 * classes) <= _FREE_SHARE * free
 
 
 def _free(device: torch.device) -> int | None:
@@ -128,7 +128,7 @@ def _start(fits: dict[int, Solution], step: int) -> Solution | None:
 def _correct(solution: Solution, split: Labelled) -> Tensor:
     """Return bool [n]: whether the largest logit is that of the true class. Many rows are looked at in chunks."""
     width, classes = solution.weight.shape
-    size = len(split) if 4 * len(split) * (width + 2 * classes) <= BOUND / 3 else chunk_rows(width, classes)
+    size = len(split) if 4 * len(split) * (width + 2 * classes) <= MAX_SWEEP_BYTES / 3 else chunk_rows(width, classes)
     chunks = split.chunks(max(1, size), solution.weight.device)
     return torch.cat([solution.logits(features).argmax(1) == labels for features, labels in chunks])
 
@@ -149,7 +149,7 @@ def adamw_probe(
     """
     batch, device = 16, device or train.table.device
     free = _free(device)
-    if free is not None and 4 * len(train) * train.table.shape[1] <= _SHARE * free:
+    if free is not None and 4 * len(train) * train.table.shape[1] <= _FREE_SHARE * free:
         train = train.to(device)
     generator = torch.Generator().manual_seed(seed)
     width = train.table.shape[1]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.catalogue.families.random_guess import RECALLS, with_means
+from bench.catalogue.families.random_guess import RECALL_KS, with_means
 from bench.evaluation.ranks import AnswerRanks, offsets, rank, require_finite, tile_rows
 
 _BAND = 1e-5  # scores that differ by less may be equal; far above the rounding error of a dot product
@@ -32,7 +32,7 @@ class Retrieval:
     def hits(self) -> dict[str, np.ndarray]:
         """Return the probability of a hit per example: "i2t_r1" -> [images], ..., "t2i_r10" -> [texts]."""
         sides = (("i2t", self.i2t), ("t2i", self.t2i))
-        return {f"{name}_r{k}": side.hits(k) for name, side in sides for k in RECALLS}
+        return {f"{name}_r{k}": side.hits(k) for name, side in sides for k in RECALL_KS}
 
     def metrics(self) -> dict[str, float]:
         """Return the six recalls, their mean, the mean of the two R@1 (all in [0, 1]) and the six's sum, in [0, 6]."""
@@ -80,7 +80,7 @@ def retrieve(
     n = len(images["embedding"])
     captions = _captions(of_text, n, len(texts["embedding"]))
     t2i, above, within = _one_pass(images, texts, of_text.to(images["embedding"].device), score)
-    again = torch.nonzero((above < max(RECALLS)) & (within > above)).flatten()
+    again = torch.nonzero((above < max(RECALL_KS)) & (within > above)).flatten()
     better, tied_wrong = above.cpu().numpy(), np.zeros(n, dtype=np.int64)
     tied_right = np.ones(n, dtype=np.int64)
     if len(again):

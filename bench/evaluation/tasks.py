@@ -14,7 +14,7 @@ from bench.catalogue import families
 from bench.catalogue.architectures import Channels
 from bench.catalogue.evaluation_sets import expected, parse_dataset
 from bench.catalogue.families import FAMILIES, DatasetFacts
-from bench.catalogue.families.random_guess import CAPTIONS
+from bench.catalogue.families.random_guess import CAPTIONS_PER_IMAGE
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import Pairs, evaluation
 from bench.data.kept import KeptPairs
@@ -142,9 +142,9 @@ class EvaluationPlan(SuiteTasks):
         return "top1" if dataset in data.dataset_names() else evaluation.parse_dataset(dataset)[0].metric
 
     def captions(self, pairs: Pairs) -> list[tuple[str, ...]]:
-        """The texts of each row that retrieval looks for; of embedded data exactly `CAPTIONS`."""
+        """The texts of each row that retrieval looks for; of embedded data exactly `CAPTIONS_PER_IMAGE`."""
         if pairs.name in data.dataset_names():
-            return data.evaluation_captions(pairs, CAPTIONS)
+            return data.evaluation_captions(pairs, CAPTIONS_PER_IMAGE)
         return [pairs.captions(row)[: self.protocol.captions] for row in range(len(pairs))]
 
     def noisy(self, pairs: Pairs) -> Pairs:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench import data
 from bench.catalogue.families import FAMILIES
-from bench.catalogue.families.random_guess import CAPTIONS, DISTRACTORS, MEMORISATION_SAMPLE
+from bench.catalogue.families.random_guess import CAPTIONS_PER_IMAGE, DISTRACTORS, MEMORISATION_SAMPLE
 from bench.data import evaluation
 from bench.data.evaluation import words
 from bench.evaluation.tasks import EvaluationPlan, Task
@@ -56,7 +56,7 @@ def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:
     packed = task.dataset in data.dataset_names()
     if FAMILIES[task.family].texts == "captions":
         puzzles = not packed and evaluation.parse_dataset(task.dataset)[0].kind == "association"
-        each = 1 if puzzles else min(CAPTIONS, plan.protocol.captions or CAPTIONS)
+        each = 1 if puzzles else min(CAPTIONS_PER_IMAGE, plan.protocol.captions or CAPTIONS_PER_IMAGE)
         return ("captions", task.dataset), plan.facts(task.dataset).images * each
     stored = plan.data.on_features and plan.lacking(task.dataset, "") is None
     if stored or packed:

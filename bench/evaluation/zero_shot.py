@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.arrays import Floats
 from bench.evaluation.ranks import AnswerRanks, offsets, rank, require_finite, tile_rows
 
-SHARPEST = 1e6  #: the largest inverse temperature that is tried; cosines that differ by 1e-5 are then told apart
+MAX_SHARPNESS = 1e6  #: the largest inverse temperature that is tried; cosines that differ by 1e-5 are then told apart
 _HALVINGS = 60  #: of the interval of the logarithm; 1e-16 of it is left
 
 
@@ -70,7 +70,7 @@ def inverse_temperature(
     The log-likelihood is concave in b, so the sign of its slope halves the interval of log b. Guo et al. (ICML 2017)
     call it temperature scaling. Raises FloatingPointError if features are not finite.
     """
-    low, high = -np.log(SHARPEST), np.log(SHARPEST)
+    low, high = -np.log(MAX_SHARPNESS), np.log(MAX_SHARPNESS)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         slope = _likelihoods(images, labels, classes, score, float(np.exp(middle)))[1].sum()

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.console.progress import Progress
-from bench.errors import FULL, errno_of, system_fault
+from bench.errors import DISK_FULL_ERRNOS, errno_of, system_fault
 from bench.launch.execute import execute_run
 from bench.launch.ranks import ALONE, Ranks, error_status, message_of
 from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, split_complete
 from bench.planning.planned import Planned
 from bench.store import Busy, Claim, ClaimLost, RunStore, RunWriter, Store
 from bench.store.verify import repair_run
-from bench.training.checkpoint import CHECKPOINT
+from bench.training.checkpoint import CHECKPOINT_FILE
 from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted
 
@@ -31,7 +31,7 @@ class LaunchOptions:
     #: when the runs were offered to several workers, in ns by the file system's clock: a run that another worker has
     #: completed, or that failed since, is not started
     queued: int | None = None
-    deaf: bool = False  #: whether a second SIGINT does not end the process, because Ray repeats it
+    ignore_second_sigint: bool = False  #: whether a second SIGINT does not end the process, because Ray repeats it
 
 
 SEQUENTIAL = LaunchOptions()  #: one run after the other, each in the calling process
@@ -106,7 +106,7 @@ def _guarded(one: Planned, claim: Claim | None, action: Callable[[Claim | None],
 
 
 def _failed(error: Exception) -> tuple[RunOutcome, str]:
-    return ("full", system_fault(error)) if errno_of(error) in FULL else ("failed", message_of(error))
+    return ("full", system_fault(error)) if errno_of(error) in DISK_FULL_ERRNOS else ("failed", message_of(error))
 
 
 def _note(claim: Claim, state: str, **details: Any) -> None:
@@ -122,7 +122,7 @@ def _note(claim: Claim, state: str, **details: Any) -> None:
 
 def run_progress(run: RunStore) -> tuple[int, int]:
     """Return how far a run is: when its checkpoint was written, in ns, and the number of its evaluations."""
-    checkpoint = run.path(CHECKPOINT)
+    checkpoint = run.path(CHECKPOINT_FILE)
     return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0, len(run.evaluations())
 
 

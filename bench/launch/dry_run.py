@@ -17,12 +17,12 @@ from bench.planning.outcomes import is_complete
 from bench.planning.planned import Planned
 from bench.planning.planner import Planner
 from bench.store import Store
-from bench.store.run import SHORT
+from bench.store.run import SHORT_ID
 from bench.store.verify import run_problems
 from bench.suite.suite import Suite, load_suite
 from bench.suite.unfit import omitted_towers
 
-GPU = "A100"  #: the card of the estimate if the suite cannot be timed here and no card is named
+DEFAULT_GPU = "A100"  #: the card of the estimate if the suite cannot be timed here and no card is named
 
 
 def dry_run(
@@ -61,7 +61,7 @@ def dry_run(
         planned = [*trials.todo.values(), *planner.plan(tune.tuned_suite(asked, trials.choices).runs())]
         rows = [("run", "stored", "steps", "")]
         for one in planned:
-            rows.append((one.id[:SHORT], _stored(one, planner.store), f"{one.resolved.steps:,}", one.run.title))
+            rows.append((one.id[:SHORT_ID], _stored(one, planner.store), f"{one.resolved.steps:,}", one.run.title))
         unfit = [reason for entry in asked.methods for reason in omitted_towers(asked, entry).values()]
         lines = [*align_columns(rows), *(f"not applicable: {reason}" for reason in dict.fromkeys(unfit))]
         lines += [f"cannot be made: {label}: {why}" for label, why in planner.refused.items()]
@@ -73,7 +73,7 @@ def dry_run(
         todo = [one for one in planned if one.expected or not is_complete(one, planner.store)]
         if todo:
             shown.preparing("estimating", f"{len(todo)} runs")
-            card = cards.find_gpu(gpu or GPU) if gpu or devices or not here else None
+            card = cards.find_gpu(gpu or DEFAULT_GPU) if gpu or devices or not here else None
             share = cards.UTILISATION if utilisation is None else utilisation
             cost = on_gpu(todo, card, share, devices or 1) if card else on_this_machine(todo, planner.store)
             lines += cost.lines

@@ -27,7 +27,7 @@ from bench.store.format import FORMAT
 from bench.store.verify import refuse_changed_in_run
 from bench.store.writer import FEATURES
 from bench.suite.run import TRAINING_VERSION
-from bench.training.checkpoint import CHECKPOINT, checkpoint_step, load_weights, weights_name
+from bench.training.checkpoint import CHECKPOINT_FILE, checkpoint_step, load_weights, weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.ledger import Ledger
@@ -144,7 +144,7 @@ def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:
         return str(Damaged(error.path, error.reason, f"moved to {aside.name}: training begins at its start"))
     missing = (at for at in lacking if not out.path(weights_name(at)).exists())
     if step is not None and any(math.ceil(at * steps) <= step for at in missing):
-        out.discard(CHECKPOINT)
+        out.discard(CHECKPOINT_FILE)
     return ""
 
 

@@ -27,9 +27,9 @@ from bench.store import Busy, RunStore
 from bench.training.checkpoint import checkpoint_step
 from bench.training.loop import Interrupted, NotFinite
 
-ANSWER = 60.0  #: seconds for all ranks to begin a run
-FAREWELL = 20.0  #: seconds for a rank to end after another one; torchrun kills what is left 30 s after a death
-LOOK = 0.05  #: seconds between looks at a key that is not there yet
+START_TIMEOUT = 60.0  #: seconds for all ranks to begin a run
+END_TIMEOUT = 20.0  #: seconds for a rank to end after another one; torchrun kills what is left 30 s after a death
+POLL_SECONDS = 0.05  #: seconds between looks at a key that is not there yet
 
 
 class RankFailed(Exception):
@@ -108,7 +108,7 @@ class Ranks:
         while not self._store.check([key]):
             if stopped or self.orphaned():
                 raise Interrupted(0)
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
         return pickle.loads(self._store.get(key))
 
     @contextmanager
@@ -123,7 +123,7 @@ class Ranks:
             return
         number = next(self._runs)
         try:
-            self._collect(f"{number}/here", b"", ANSWER)
+            self._collect(f"{number}/here", b"", START_TIMEOUT)
             if self.lost:
                 raise RankLost(self.lost, checkpoint_step(run) or 0)
             join_group(self.rank, self.world, PrefixStore(f"group{number}", self._store), near=self.near)
@@ -143,7 +143,7 @@ class Ranks:
             if not self.rank:
                 self.first(code)
             if self._store is not None and not self.lost:
-                self._collect("left", b"", FAREWELL)
+                self._collect("left", b"", END_TIMEOUT)
 
     def _reason(self, number: int, error: Exception, run: RunStore) -> Exception:
         """Leave the group, which ends the step of the others; return the error that was the first."""
@@ -155,7 +155,7 @@ class Ranks:
                 own = _End(order, self.rank, message_of(error), error_status(error))
                 traceback.clear_frames(error.__traceback__)  # what they hold of the group keeps its connections open
                 leave_group()
-                told = self._collect(f"{number}/end", json.dumps(own).encode(), FAREWELL)
+                told = self._collect(f"{number}/end", json.dumps(own).encode(), END_TIMEOUT)
                 ends = [_End(*json.loads(end)) for end in told]
             except dist.DistError:  # what holds the keys is gone, with its machine or its process
                 self.lost = [rank for rank in range(self.world) if rank != self.rank]
@@ -174,7 +174,7 @@ class Ranks:
         self._store.set(f"{key}/{self.rank}", value)  # type: ignore[arg-type]
         end, keys = time.monotonic() + seconds, [f"{key}/{rank}" for rank in range(self.world)]
         while not self._store.check(keys) and time.monotonic() < end:
-            time.sleep(LOOK)
+            time.sleep(POLL_SECONDS)
         there = [rank for rank, one in enumerate(keys) if self._store.check([one])]
         self.lost = [rank for rank in range(self.world) if rank not in there]
         return [self._store.get(keys[rank]) for rank in there]

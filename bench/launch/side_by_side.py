@@ -26,14 +26,14 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import LaunchOptions, cannot_start, mark_failed, work_on_run
 from bench.launch.ranks import ALONE, Ranks
-from bench.machine.processes import STOPPING, start_process
+from bench.machine.processes import STOP_SIGNALS, start_process
 from bench.planning.outcomes import RunOutcome, RunOutcomes
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.training.inputs import InputsReader
 
-MODULES = (__name__, "torch.utils.flop_counter", "pyarrow.parquet")  #: what runs import
-PATIENCE = 0.5  #: seconds between messages on the steps of one run
+IMPORTED_MODULES = (__name__, "torch.utils.flop_counter", "pyarrow.parquet")  #: what runs import
+MESSAGE_INTERVAL = 0.5  #: seconds between messages on the steps of one run
 
 
 def run_side_by_side(
@@ -124,7 +124,7 @@ class _Team:
             place = _Place(rank, world, self.number * world + rank, Path(folder.name) / "meeting")
             with theirs:
                 arguments = (theirs, place, self.store.root, registry.known_plugins(), self.options)
-                self._processes.append(start_process(serve_runs, arguments, MODULES))
+                self._processes.append(start_process(serve_runs, arguments, IMPORTED_MODULES))
             self.connections.append(ours)
 
     def send(self, one: Planned | None) -> None:
@@ -230,7 +230,7 @@ class _Starter(Progress):
         self.send("measured", done, total)
 
     def step(self, step: int, steps: int, loss: float, samples_per_second: float) -> None:
-        if step == steps or time.monotonic() - self._spoken >= PATIENCE:
+        if step == steps or time.monotonic() - self._spoken >= MESSAGE_INTERVAL:
             self._spoken = time.monotonic()
             self.send("step", step, steps, loss, samples_per_second)
 
@@ -245,9 +245,9 @@ def serve_runs(connection: Connection, place: _Place, root: Path, plugins: list[
     def terminate(_number: int, _frame: object) -> None:
         starter.terminated = True
 
-    for number in STOPPING:  # the starter hears those that all processes of a job get
+    for number in STOP_SIGNALS:  # the starter hears those that all processes of a job get
         signal.signal(number, terminate if number == signal.SIGTERM else signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.environ["LOCAL_WORLD_SIZE"] = str(place.world * options.jobs)  # torchrun's; the loader divides the cores by it
     if torch.cuda.is_available():
         torch.cuda.set_device(place.device % torch.cuda.device_count())

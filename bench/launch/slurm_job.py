@@ -30,11 +30,11 @@ from bench.planning.planned import Planned
 from bench.store import Store
 from bench.store.claim import STALE_AFTER
 
-NOTICE = 120  #: seconds between SIGUSR2 and the end of a job's time
-RESTARTS = 50  #: a job is not queued again more often than this; the same command submits it again
-LOSSES = 5  #: after as many restarts, a job that loses a rank without progress is not queued again
-PAUSE = 10.0  #: seconds between attempts to claim a run that a dead node still seems to hold
-LOOK = 0.2  #: seconds between looks for a signal
+NOTICE_SECONDS = 120  #: seconds between SIGUSR2 and the end of a job's time
+MAX_RESTARTS = 50  #: a job is not queued again more often than this; the same command submits it again
+MAX_LOSSES = 5  #: after as many restarts, a job that loses a rank without progress is not queued again
+CLAIM_SECONDS = 10.0  #: seconds between attempts to claim a run that a dead node still seems to hold
+POLL_SECONDS = 0.2  #: seconds between looks for a signal
 PORTS = range(10000, 30000)  #: where the ranks of a job meet; Linux gives connections ports above them
 
 
@@ -91,7 +91,7 @@ class SlurmJob:
 
     def _make(self, course: _JobProgress, options: LaunchOptions) -> int:
         """Make the runs; repeat while one is busy, for as long as a dead node may still seem to hold it. Return 0."""
-        store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * PAUSE
+        store, deadline = Store(self.root), time.monotonic() + STALE_AFTER + 6 * CLAIM_SECONDS
         while True:
             if course.time_is_up:  # the signal came before a run began
                 course.summary = RunOutcomes(interrupted=[one.id for one in self.runs])
@@ -99,7 +99,7 @@ class SlurmJob:
             course.summary = run_all(list(self.runs), store, Progress(sys.stdout), options)
             if not course.summary.busy or course.summary.interrupted or time.monotonic() > deadline:
                 return 0
-            time.sleep(PAUSE)
+            time.sleep(CLAIM_SECONDS)
 
     def _conclude(self, course: _JobProgress, before: list[tuple[int, int]]) -> str:
         """Return what became of the runs, after asking SLURM to queue the job again if that helps; or raise."""
@@ -108,11 +108,12 @@ class SlurmJob:
         if not left:
             return "done"
         if summary.interrupted and not (course.time_is_up or course.lost):
-            end = time.monotonic() + NOTICE
+            end = time.monotonic() + NOTICE_SECONDS
             while not course.time_is_up and time.monotonic() < end:
-                time.sleep(LOOK)
+                time.sleep(POLL_SECONDS)
         if set(left) - set(summary.failed) and (
-            (course.time_is_up and _restarts() < RESTARTS and _requeued()) or (course.lost and self._requeue(before))
+            (course.time_is_up and _restarts() < MAX_RESTARTS and _requeued())
+            or (course.lost and self._requeue(before))
         ):
             return "queued again"
         raise RuntimeError(f"{left[0][:16]}: {'failed' if left[0] in summary.failed else 'not finished'}; see above")
@@ -127,7 +128,7 @@ class SlurmJob:
         It does not after many restarts, if the runs are where they were before this one: the rank is then lost again,
         as by too little memory.
         """
-        most = RESTARTS if self._reached() != before else LOSSES
+        most = MAX_RESTARTS if self._reached() != before else MAX_LOSSES
         return _restarts() < most and _requeued()
 
 

@@ -17,7 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from bench.console.progress import Progress
 from bench.console.text import echo
-from bench.errors import UNFINISHED, UserError, one_line
+from bench.errors import EXIT_UNFINISHED, UserError, one_line
 from bench.launch.claimed import work_on_run
 from bench.launch.ranks import ALONE, Ranks
 from bench.machine.device_lock import hold_device
@@ -27,7 +27,7 @@ from bench.store import Store
 from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted
 
-MEETING = timedelta(minutes=10)  #: how long ranks wait for the others to start
+MEETING_TIMEOUT = timedelta(minutes=10)  #: how long ranks wait for the others to start
 
 _ranks: ContextVar[Ranks] = ContextVar("ranks", default=ALONE)
 
@@ -122,11 +122,11 @@ def _follow(met: Ranks, root: Path) -> int:
             return int(given)
         except Interrupted:
             met.leave()
-            return UNFINISHED
+            return EXIT_UNFINISHED
         except dist.DistError:
             met.lost = [0]
             echo(f"rank {met.rank}: lost the connection to rank 0", err=True)
-            return UNFINISHED
+            return EXIT_UNFINISHED
 
 
 def meet_ranks(here: RankPlace) -> Ranks:
@@ -144,7 +144,7 @@ def meet_ranks(here: RankPlace) -> Ranks:
         torch.cuda.set_device(here.local_rank)
     starter = os.getppid()
     try:
-        store, _, _ = next(rendezvous("env://", timeout=MEETING))
+        store, _, _ = next(rendezvous("env://", timeout=MEETING_TIMEOUT))
     except dist.DistError as error:
         raise UserError(
             f"MASTER_ADDR, MASTER_PORT: rank {here.rank} of {here.world} met nobody at "

@@ -23,11 +23,11 @@ from bench.planning.outcomes import RunOutcomes
 from bench.planning.planner import Planner
 from bench.store import Store
 from bench.store.claim import live_holder
-from bench.store.run import SHORT
+from bench.store.run import SHORT_ID
 from bench.suite.suite import Suite, parse_suite
 from bench.yaml_source import YamlSource
 
-PAUSE = 2.0  #: seconds between looks at the claims of others
+POLL_SECONDS = 2.0  #: seconds between looks at the claims of others
 
 
 def queue_suite(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> int:
@@ -106,7 +106,7 @@ def _wait(store: Store, busy: Sequence[str]) -> None:
     held = {identity: there for identity in busy if (there := live_holder(store.run(identity).folder)) is not None}
     for identity, there in held.items():
         who = f"process {there['pid']} on {there['host']}"
-        echo(f"waiting for run {identity[:SHORT]}, which {who} holds", err=True)
-    time.sleep(PAUSE)
+        echo(f"waiting for run {identity[:SHORT_ID]}, which {who} holds", err=True)
+    time.sleep(POLL_SECONDS)
     while held and all(live_holder(store.run(identity).folder) is not None for identity in held):
-        time.sleep(PAUSE)
+        time.sleep(POLL_SECONDS)

@@ -16,7 +16,9 @@ from bench.data.noise.manifest import draw_captions, drawn_of
 from bench.data.pairs import Pairs
 from methods.base import spans
 
-FEW = 1 << 16  #: pairs whose texts are read once and kept: beside small towers, reading them again is half of a step
+MAX_KEPT_TEXTS = (
+    1 << 16
+)  #: pairs whose texts are read once and kept: beside small towers, reading them again is half of a step
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class RowMaker:
         return (self.noise or Noise()).texts(self.pairs, np.arange(len(self.pairs)))
 
     def _captions(self, asked: RowRequest) -> list[str]:
-        if len(self.pairs) > FEW:
+        if len(self.pairs) > MAX_KEPT_TEXTS:
             return draw_captions(self.pairs, self.noise, asked.donors, asked.epoch, self.seed)
         return drawn_of([self._texts[row] for row in asked.donors.tolist()], asked.donors, asked.epoch, self.seed)
 

@@ -20,10 +20,10 @@ from torch.utils.data import DataLoader, Dataset
 from bench.errors import UserError
 from bench.machine.capacity import cores
 
-CHUNK = 32  #: rows that a process makes at a time, if they are large
-BYTES = 5 << 20  #: of smaller rows; to receive a chunk costs a process about 1 ms, however small it is
-WAITING = 4 * 2**30  #: bytes of finished pixels that one machine buffers at most
-SHARED = Path("/dev/shm")  #: the shared memory that buffers them
+CHUNK_ROWS = 32  #: rows that a process makes at a time, if they are large
+CHUNK_BYTES = 5 << 20  #: of smaller rows; to receive a chunk costs a process about 1 ms, however small it is
+MAX_BUFFER_BYTES = 4 * 2**30  #: bytes of finished pixels that one machine buffers at most
+SHARED_MEMORY = Path("/dev/shm")  #: the shared memory that buffers them
 
 T = TypeVar("T")
 
@@ -109,11 +109,11 @@ def buffer_sizes(size: int, rows: int, workers: int, ranks: int) -> tuple[int, i
     At most `rows` rows are buffered, and fewer if the shared memory of this machine is too small for them. A chunk has
     BYTES, if that is more than CHUNK rows and every worker has two of them to make. Without workers none are buffered.
     """
-    chunk = max(CHUNK, BYTES // size)
+    chunk = max(CHUNK_ROWS, CHUNK_BYTES // size)
     if not workers:
         return chunk, 0
-    free = shutil.disk_usage(SHARED).free // 2 if SHARED.is_dir() else WAITING
-    waiting = min(rows, min(WAITING, free) // _beside(ranks) // size)
+    free = shutil.disk_usage(SHARED_MEMORY).free // 2 if SHARED_MEMORY.is_dir() else MAX_BUFFER_BYTES
+    waiting = min(rows, min(MAX_BUFFER_BYTES, free) // _beside(ranks) // size)
     return max(1, min(chunk, waiting // (2 * workers))), waiting
 
 

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-GROUPS = Path("/sys/fs/cgroup")
-OWN = Path("/proc/self/cgroup")  #: names the group of this process
-MEMORY = Path("/proc/meminfo")
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")  #: names the group of this process
+MEMORY_INFO = Path("/proc/meminfo")
 
 
 def cores() -> int:
@@ -28,7 +28,7 @@ def cores() -> int:
 
 def free_memory() -> int | None:
     """Return the bytes that this process and those it starts can still take; None if the system does not tell."""
-    free = _entry(MEMORY, "MemAvailable:")
+    free = _entry(MEMORY_INFO, "MemAvailable:")
     for group in _groups("memory.max") if free is not None else ():
         limit, taken = (group / "memory.max").read_text().strip(), _entry(group / "memory.stat", "anon")
         if limit != "max":
@@ -48,9 +48,9 @@ def _entry(path: Path, name: str) -> int | None:
 def _groups(name: str) -> Iterator[Path]:
     """Yield the group of this process and those that it lies in, as far as they have a file of this name."""
     try:
-        own = [line.removeprefix("0::/") for line in OWN.read_text().splitlines() if line.startswith("0::/")]
+        own = [line.removeprefix("0::/") for line in OWN_CGROUP.read_text().splitlines() if line.startswith("0::/")]
     except OSError:
         return
     for group in own:
-        folders = (GROUPS / group, *(GROUPS / group).parents)
-        yield from (folder for folder in folders if folder.is_relative_to(GROUPS) and (folder / name).is_file())
+        folders = (CGROUPS / group, *(CGROUPS / group).parents)
+        yield from (folder for folder in folders if folder.is_relative_to(CGROUPS) and (folder / name).is_file())

@@ -24,7 +24,7 @@ from bench.towers.build import OpenClipTowers, normalise
 from bench.towers.state_dicts import read_state_dict
 
 TIMM, TRANSFORMERS, RUN, SUITE = "timm:", "transformers:", "run:", "suite:"
-LONGEST = 512  #: tokens of a text for a model of transformers that states no limit
+DEFAULT_TOKENS = 512  #: tokens of a text for a model of transformers that states no limit
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first token"}  #: of sentence-transformers
 
 
@@ -192,7 +192,9 @@ def _transformers(given: str, device: torch.device) -> TextEncoder:
         fix = f"fetch it elsewhere (hf download {name} --local-dir FOLDER) and give {TRANSFORMERS}FOLDER"
         raise UserError(f"--texts {given}: cannot be read ({one_line(error, 300)}); {fix}") from error
     pooling = _pooling(Path(name))
-    longest = min(tokenizer.model_max_length, LONGEST, getattr(model.config, "max_position_embeddings", LONGEST))
+    longest = min(
+        tokenizer.model_max_length, DEFAULT_TOKENS, getattr(model.config, "max_position_embeddings", DEFAULT_TOKENS)
+    )
 
     def encode(texts: list[str]) -> Tensor:
         tokens = tokenizer(texts, padding=True, truncation=True, max_length=longest, return_tensors="pt").to(device)

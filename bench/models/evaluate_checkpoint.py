@@ -31,7 +31,7 @@ from bench.suite.suite import Suite, load_suite
 from bench.suite.unfit import why_inapplicable
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import read_state_dict
-from bench.training.checkpoint import CHECKPOINT
+from bench.training.checkpoint import CHECKPOINT_FILE
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt_model
 from methods.protocol import Facts, Method
@@ -178,7 +178,7 @@ def describe_checkpoint(path: Path, suite: Suite, label: str | None) -> Checkpoi
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file")
-    of_run = re.fullmatch(rf"{re.escape(CHECKPOINT)}|weights-(\d{{3}})\.safetensors", path.name)
+    of_run = re.fullmatch(rf"{re.escape(CHECKPOINT_FILE)}|weights-(\d{{3}})\.safetensors", path.name)
     home = RunStore(path.resolve().parent)
     settings = home.settings() if of_run else {}
     if of_run is None or not settings:

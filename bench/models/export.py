@@ -20,7 +20,7 @@ from bench.models.encoders import SUITE
 from bench.models.open_clip_models import CONFIG, Preprocess
 from bench.models.stored_run import rebuild_model, single_run_of
 from bench.store import Store, files
-from bench.store.run import SHORT, find_run
+from bench.store.run import SHORT_ID, find_run
 from bench.suite import tower_files
 from bench.towers.bert import BertText, bert_config, hf_name
 from bench.towers.build import OpenClipTowers
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from bench.suite.run import Run
     from methods.protocol import Method
 
-WEIGHTS = "open_clip_model.safetensors"
-TOLERANCE = 1e-4  #: largest difference of an entry of unit embeddings, between ours and open_clip's
+WEIGHTS_FILE = "open_clip_model.safetensors"
+EXPORT_TOLERANCE = 1e-4  #: largest difference of an entry of unit embeddings, between ours and open_clip's
 _PROBES = ("a photo of a cat", "red apple , side view", "two dogs")
 
 
@@ -54,7 +54,7 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
     if settings.towers.stored:
         stored = " and ".join(f"towers.{kind}" for kind in settings.towers.stored)
         verb = "reads" if len(settings.towers.stored) == 1 else "read"
-        raise UserError(f"run {out.id[:SHORT]}: {stored} {verb} stored features, for which open_clip has no towers")
+        raise UserError(f"run {out.id[:SHORT_ID]}: {stored} {verb} stored features, for which open_clip has no towers")
     _same_as_the_towers(method, towers, settings)
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -80,7 +80,7 @@ def _same_as_the_towers(method: Method, towers: OpenClipTowers, run: Run) -> Non
             "texts": (method.text_features(towers, tokens), towers.encode_text(tokens)),
         }
     for what, (own, plain) in pairs.items():
-        if _distance(own["embedding"], plain) > TOLERANCE:
+        if _distance(own["embedding"], plain) > EXPORT_TOLERANCE:
             raise UserError(
                 f"{run.method}: its embeddings of {what} are not those of the towers alone, because it adds to them; "
                 "open_clip's models cannot hold it"
@@ -107,7 +107,7 @@ def _same_as_open_clip(folder: Path, towers: OpenClipTowers, run: Run) -> None:
     if not torch.equal(read, tokens):
         raise UserError(f"{folder}: open_clip reads captions otherwise than the bench does")
     for what, distance in distances.items():
-        if distance > TOLERANCE:
+        if distance > EXPORT_TOLERANCE:
             raise UserError(f"{folder}: open_clip's embeddings of {what} differ from the bench's by {distance:.2g}")
 
 
@@ -138,7 +138,7 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
             state[name] = torch.zeros_like(x)  # grouped norms count no batches, and DistilBERT has no token types
     single = {name: x.float() if x.is_floating_point() else x for name, x in state.items()}
     tensors = {name: x.detach().contiguous() for name, x in single.items()}
-    files.write_path(folder / WEIGHTS, lambda path: save_file(tensors, path))
+    files.write_path(folder / WEIGHTS_FILE, lambda path: save_file(tensors, path))
 
 
 def _quick_gelu(run: Run) -> bool:

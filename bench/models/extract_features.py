@@ -20,7 +20,7 @@ import numpy.typing as npt
 from bench import reading
 from bench.console.progress import Progress
 from bench.data.features import about as description
-from bench.data.features.about import EVALUATION, NAME, Encoder, SetDescription
+from bench.data.features.about import EVALUATION_FOLDER, NAME, Encoder, SetDescription
 from bench.data.features.imports import Dtype
 from bench.data.features.rows import rows_hash
 from bench.data.features.stack import Stack, open_array
@@ -36,8 +36,8 @@ from bench.store.claim import Claim
 from bench.suite.suite import Suite
 from bench.training.job import available_device
 
-PROMPT_BYTES = 1 << 31  #: of a file of prompts
-BLOCK = 4096  #: rows of a part, a multiple of both sizes of batches
+MAX_PROMPT_BYTES = 1 << 31  #: of a file of prompts
+BLOCK_ROWS = 4096  #: rows of a part, a multiple of both sizes of batches
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def extract_sets(request: ExtractionRequest, models: Models | None = None, shown
     return lines
 
 
-def evaluation_sets(suite: Suite) -> list[str]:
+def sets_of_suite(suite: Suite) -> list[str]:
     """List the evaluation sets that a suite on stored features reads, trials included. Raises UserError for others."""
     if not suite.data.on_features:
         raise UserError(f"--for {suite.name}: reads pixels; name a suite with data.features")
@@ -107,11 +107,11 @@ def evaluation_sets(suite: Suite) -> list[str]:
 def _extractions(request: ExtractionRequest, models: Models, root: Path) -> Iterator[Extraction]:
     """Yield the work on the training set and on each evaluation set."""
     sight = models.image.sight if models.image else None
-    further = reading.text_lines(request.prompts, PROMPT_BYTES) if request.prompts else []
+    further = reading.text_lines(request.prompts, MAX_PROMPT_BYTES) if request.prompts else []
     yield Extraction(training_target(request.data, request.out, sight, further), models, request, root / "pairs")
     for name in request.evaluation:
-        target = evaluation_target(name, request.out / EVALUATION / name, sight)
-        yield Extraction(target, models, request, root / EVALUATION / name)
+        target = evaluation_target(name, request.out / EVALUATION_FOLDER / name, sight)
+        yield Extraction(target, models, request, root / EVALUATION_FOLDER / name)
 
 
 def _made(work: Extraction, shown: Progress | None) -> str:
@@ -189,12 +189,12 @@ class Extraction:
         """All parts in their order; a part's name has a hash of everything that its numbers depend on."""
         parts = []
         for side in self.sides:
-            fixed = [BLOCK, IMAGE_BATCH, TEXT_BATCH, self.request.dtype, self.models.digests[side.name]]
+            fixed = [BLOCK_ROWS, IMAGE_BATCH, TEXT_BATCH, self.request.dtype, self.models.digests[side.name]]
             stamp = hashlib.sha256(repr(fixed + side.depends).encode()).hexdigest()[:16]
             for view in range(side.views):
-                for start in range(0, side.rows, BLOCK):
-                    path = self.work / f"{side.name}-{view}-{start // BLOCK:06d}-{stamp}.npy"
-                    parts.append(FeatureBlock(path, side, view, start, min(start + BLOCK, side.rows)))
+                for start in range(0, side.rows, BLOCK_ROWS):
+                    path = self.work / f"{side.name}-{view}-{start // BLOCK_ROWS:06d}-{stamp}.npy"
+                    parts.append(FeatureBlock(path, side, view, start, min(start + BLOCK_ROWS, side.rows)))
         return parts
 
     def encode(self, shown: Progress | None) -> None:

@@ -28,7 +28,7 @@ from bench.evaluation.zero_shot import class_prompts
 from bench.models.encoders import ImagePreparation
 from bench.suite.settings import DataSettings
 
-SIZE = 64  #: pixels a side of embedded data before it is resized to what an encoder sees
+EMBEDDED_SIZE = 64  #: pixels a side of embedded data before it is resized to what an encoder sees
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def training_target(given: str, out: Path, sight: ImagePreparation | None, furth
         pairs = _embedded(f"{given}/train", sight)
         return _target(pairs, out, recipe=DEFAULTS["drawn art"], prompts=tuple(further))
     name = re.sub(r"[^A-Za-z0-9._+-]+", "-", Path(given).resolve().name) if os.path.isdir(given) else given
-    size = (sight.scaled or sight.size) if sight else SIZE
+    size = (sight.scaled or sight.size) if sight else EMBEDDED_SIZE
     try:
         settings = DataSettings(name=name, shards=given if os.path.isdir(given) else None, size=size)
     except ValidationError as error:
@@ -110,7 +110,7 @@ def evaluation_target(name: str, folder: Path, sight: ImagePreparation | None) -
         pairs = _embedded(name, sight)
         texts = [text for row in data.evaluation_captions(pairs) for text in row]
     else:
-        size = (sight.scaled or sight.size) if sight else SIZE
+        size = (sight.scaled or sight.size) if sight else EMBEDDED_SIZE
         pairs, texts = evaluation.load_evaluation_set(name, size, sight.resize if sight else photo.CROP), []
         if pairs.puzzles:
             raise UserError(f"--evaluation {name}: its puzzles need pixels; omit it")
@@ -131,8 +131,8 @@ def _target(pairs: Pairs, folder: Path, **more: Any) -> Target:
 
 def _embedded(name: str, sight: ImagePreparation | None) -> Pairs:
     """Load a set of the package; at a size that it does not have it is resized as evaluation resizes."""
-    size = (sight.scaled or sight.size) if sight else SIZE
+    size = (sight.scaled or sight.size) if sight else EMBEDDED_SIZE
     entry = training_sets.embedded().get(name.split("/")[0])
     if entry is None or size in entry.sizes:
         return data.load_dataset(name, size)
-    return data.load_resized(name, SIZE, size, sight.resize if sight else photo.CROP)
+    return data.load_resized(name, EMBEDDED_SIZE, size, sight.resize if sight else photo.CROP)

@@ -24,7 +24,7 @@ from bench.evaluation.tasks import PROTOCOL
 from bench.hashing import file_hash
 from bench.store import Damaged, RunStore, RunWriter
 from bench.store.verify import refuse_changed_in_run
-from bench.store.writer import FEATURES, KEPT
+from bench.store.writer import FEATURES, KEPT_FILE
 from bench.suite.run import Run
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import locate_weights
@@ -34,7 +34,7 @@ from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, rebuilt_model
 from methods.protocol import Method
 
-_ABOUT = b"scoring"  #: key of what the file says about itself
+_METADATA_KEY = b"scoring"  #: key of what the file says about itself
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def choose_rows(scoring: Scoring, inputs: Inputs, out: RunStore) -> Inputs:
 
 def _is_recorded(out: RunWriter, inputs: Inputs) -> bool:
     try:
-        return out.path(KEPT).exists() and bool(_load(out, inputs))
+        return out.path(KEPT_FILE).exists() and bool(_load(out, inputs))
     except Damaged as error:
         out.set_aside(error.path.name)
         return False
@@ -100,7 +100,7 @@ def _record(scoring: Scoring, inputs: Inputs, out: RunWriter, scores: Floats, se
     except ValueError as error:
         raise UserError(f"keep: {keep.label}: {error}: {scoring.scorer}") from error
     about = {"n": len(inputs.pairs), "scorer": scoring.scorer, "seconds": seconds}
-    out.write_path(KEPT, lambda path: _save(path, inputs, rows, scores[rows], about))
+    out.write_path(KEPT_FILE, lambda path: _save(path, inputs, rows, scores[rows], about))
 
 
 def with_recorded_rows(inputs: Inputs, out: RunStore) -> Inputs:
@@ -110,7 +110,7 @@ def with_recorded_rows(inputs: Inputs, out: RunStore) -> Inputs:
 
 def kept_rows(inputs: Inputs, out: RunStore) -> Ints | None:
     """Return the rows that a scorer chose, rising; None for other runs and without a record. Raises Damaged."""
-    return _load(out, inputs)[0] if inputs.scored and out.path(KEPT).exists() else None
+    return _load(out, inputs)[0] if inputs.scored and out.path(KEPT_FILE).exists() else None
 
 
 def scoring_cost(scoring: Scoring, flops: float, inputs: Inputs, out: RunStore) -> dict[str, Any] | None:
@@ -147,17 +147,17 @@ def _save(path: Path, inputs: Inputs, rows: Ints, scores: Floats, about: Mapping
 
     keys = inputs.of_rows(rows).seen.keys
     table = pa.table({"key": list(keys), "row": rows, "score": scores})
-    pq.write_table(table.replace_schema_metadata({_ABOUT: json.dumps(about)}), path)
+    pq.write_table(table.replace_schema_metadata({_METADATA_KEY: json.dumps(about)}), path)
 
 
 def _load(out: RunStore, inputs: Inputs) -> tuple[Ints, dict[str, Any]]:
     """Return the recorded rows and what the file says about itself. Raises Damaged unless they fit the inputs."""
     import pyarrow as pa
 
-    path = out.path(KEPT)
+    path = out.path(KEPT_FILE)
     try:
         table = reading.read_parquet(path, ("key", "row", "score"))
-        about = reading.parse_json((table.schema.metadata or {})[_ABOUT])
+        about = reading.parse_json((table.schema.metadata or {})[_METADATA_KEY])
         if not isinstance(about, dict) or not isinstance(about.get("seconds"), float | int):
             raise ValueError("its description has other fields")
         rows: Ints = table["row"].cast(pa.int64()).to_numpy()

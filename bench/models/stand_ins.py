@@ -32,7 +32,7 @@ from bench.errors import UserError
 from bench.evaluation.probabilistic.hierarchy import levels
 from bench.evaluation.tasks import EvaluationPlan
 from bench.models.encoders import ImageEncoder, ImagePreparation, TextEncoder, weights_digest
-from bench.models.extract_features import ExtractionRequest, Models, evaluation_sets, extract_sets
+from bench.models.extract_features import ExtractionRequest, Models, extract_sets, sets_of_suite
 from bench.suite import tower_files
 from bench.suite.settings import TowerSettings
 from bench.suite.suite import Suite, load_suite
@@ -41,11 +41,11 @@ LABEL = "group"  #: of the emoji, whose six classes stand in for any
 TEMPLATES = ("a drawing of {c}.", "{c}")
 CANDIDATES = 10  #: images of a puzzle
 PUZZLES = 4
-EACH = 6  #: images of a class
-CAPTIONS = 5  #: of an image, at most, where each is a pair of its own
+IMAGES_PER_CLASS = 6  #: images of a class
+MAX_CAPTIONS = 5  #: of an image, at most, where each is a pair of its own
 SIZE = 64  #: pixels a side
-PER_SHARD = 1_000  #: training pairs
-SIGHT = ImagePreparation(
+PAIRS_PER_SHARD = 1_000  #: training pairs
+PREPARATION = ImagePreparation(
     SIZE, ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
 )  #: of the encoder that stands in for those of features
 WIDTH, VIEWS = 128, 4  #: numbers of stored features where a suite does not say, and their views of an image
@@ -66,7 +66,7 @@ def write_stand_in(suite: str, folder: Path, pairs: int) -> tuple[list[str], Sui
     if loaded.data.shards:
         loaded = load_suite(suite, [f"data.shards={folder / loaded.data.name}"])
     wanted = _wanted(loaded)
-    write_evaluation_sets(data_folder.evaluation_folder(), SIZE, EACH, wanted)
+    write_evaluation_sets(data_folder.evaluation_folder(), SIZE, IMAGES_PER_CLASS, wanted)
     lines = [f"{data_folder.evaluation_folder()}: {len(wanted)} evaluation sets"]
     if loaded.data.name not in training_sets.embedded():
         each = "--each-caption" in (loaded.data.get or "")
@@ -108,12 +108,12 @@ def _training(folder: Path, most: int, each_caption: bool) -> str:
     emoji = data.load_dataset("emoji/train", SIZE)
     rows = range(min(most, len(emoji)))
     folder.mkdir(parents=True)
-    for start in rows[::PER_SHARD]:
+    for start in rows[::PAIRS_PER_SHARD]:
         samples = (
-            [("jpg", _image(emoji, row, "JPEG")), _text(emoji.captions(row)[: CAPTIONS if each_caption else 1])]
-            for row in rows[start : start + PER_SHARD]
+            [("jpg", _image(emoji, row, "JPEG")), _text(emoji.captions(row)[: MAX_CAPTIONS if each_caption else 1])]
+            for row in rows[start : start + PAIRS_PER_SHARD]
         )
-        _tar(folder / f"{start // PER_SHARD:05d}.tar", samples)
+        _tar(folder / f"{start // PAIRS_PER_SHARD:05d}.tar", samples)
     report = indexing.build_index(sources.expand_sources([str(folder)]), workers=1, each_caption=each_caption)
     return f"{folder}: {report.about.rows:,} training pairs"
 
@@ -146,12 +146,12 @@ def _features(suite: Suite) -> list[str]:
         mean: Tensor = words(torch.tensor([place for one in places for place in one]), torch.from_numpy(starts))
         return mean
 
-    images = ImageEncoder("stand-in", pixels, seen, SIGHT) if "image" in stored else None
+    images = ImageEncoder("stand-in", pixels, seen, PREPARATION) if "image" in stored else None
     texts = TextEncoder("stand-in", words, read, "a random vector for each word") if "text" in stored else None
     digests = {"image": weights_digest(pixels), "text": weights_digest(words)}
     models = Models(images, texts, {side: digests[side] for side in sorted(stored)})
     return extract_sets(
-        ExtractionRequest(own, suite.data.feature_folder, evaluation=tuple(evaluation_sets(suite)), views=VIEWS), models
+        ExtractionRequest(own, suite.data.feature_folder, evaluation=tuple(sets_of_suite(suite)), views=VIEWS), models
     )
 
 

@@ -10,7 +10,7 @@ from bench.evaluation import PROTOCOL
 from bench.evaluation.features import Features
 from bench.hashing import file_hash
 from bench.store import RunStore, Store
-from bench.store.run import SHORT, find_run
+from bench.store.run import SHORT_ID, find_run
 from bench.store.verify import refuse_changed_in_run
 from bench.suite.run import Run, run_of_settings
 from bench.training.checkpoint import weights_name
@@ -34,7 +34,7 @@ class LoadedRun:
 
     @property
     def title(self) -> str:
-        return f"{self.id[:SHORT]}  {self.run.title}"
+        return f"{self.id[:SHORT_ID]}  {self.run.title}"
 
 
 def load_run(store: Store, prefix: str) -> LoadedRun:
@@ -68,9 +68,9 @@ def rebuild_model(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTow
     if not path.exists():
         state = out.status()["state"]
         suite = "run the suite that it comes from: bench run SUITE"
-        again = f"bench store retrain {out.id[:SHORT]} --weights"
+        again = f"bench store retrain {out.id[:SHORT_ID]} --weights"
         fix = f"train it again for them: {again} --results {out.folder.parents[1]}" if state == "done" else suite
-        raise UserError(f"run {out.id[:SHORT]} has no final weights ({state}); {fix}")
+        raise UserError(f"run {out.id[:SHORT_ID]} has no final weights ({state}); {fix}")
     refuse_changed_in_run(out, path.name)
     run = run_of_settings(out.settings(), out.path("settings.json"))
     return run, *rebuilt_model(run, InputsReader().for_model(run), path, device)

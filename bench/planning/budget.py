@@ -10,7 +10,7 @@ from bench.errors import UserError
 from bench.training.schedule import ResolvedSteps
 from methods.protocol import Phase
 
-MOST_STEPS = 10**12  #: of a run; more would take centuries
+MAX_STEPS = 10**12  #: of a run; more would take centuries
 
 
 def resolve_budget(
@@ -41,8 +41,8 @@ def resolve_budget(
     for phase, steps in zip(phases, counts, strict=True):
         if steps < 1:
             raise UserError(f"budget.{kind}: {value:g} leaves no step for phase {phase.name!r}; give more")
-    if sum(counts) > MOST_STEPS:
-        raise UserError(f"budget.{kind}: {value:g} is {sum(counts):.2g} steps; at most {MOST_STEPS:.0e}, give less")
+    if sum(counts) > MAX_STEPS:
+        raise UserError(f"budget.{kind}: {value:g} is {sum(counts):.2g} steps; at most {MAX_STEPS:.0e}, give less")
     steps_of = tuple((phase.name, steps) for phase, steps in zip(phases, counts, strict=True))
     own = steps_per_epoch(rows if seen is None else seen, batch)
     return ResolvedSteps(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)

@@ -26,7 +26,7 @@ from bench.towers.build import OpenClipTowers
 from bench.training.inputs import InputsReader
 
 TIMED_STEPS = 8
-TIMED_FLOPS = 1e11  #: of a step, at most, where there is no GPU: some three seconds of a core
+MAX_TIMED_FLOPS = 1e11  #: of a step, at most, where there is no GPU: some three seconds of a core
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,9 @@ def on_this_machine(planned: Sequence[Planned], store: Store) -> Estimate:
 def _affordable(planned: Planned) -> Run:
     """Return a run whose steps are timed in seconds on a CPU: the planned one, or one of a smaller batch."""
     run, flops = planned.run, max(planned.resolved.step_flops.values())
-    if flops <= TIMED_FLOPS or torch.cuda.is_available():
+    if flops <= MAX_TIMED_FLOPS or torch.cuda.is_available():
         return run
-    batch = max(2, int(run.train.batch * TIMED_FLOPS / flops))
+    batch = max(2, int(run.train.batch * MAX_TIMED_FLOPS / flops))
     train = run.train.model_copy(update={"batch": batch, "bn_group": batch, "micro_batch": None})
     return dataclasses.replace(run, train=train)
 

@@ -117,13 +117,13 @@ def example_leaf(x: Tensor, rows: int) -> Tensor:
 
 
 #: settings of the recipe that do not change the cost of a step
-_FREE = ("lr", "weight_decay", "betas", "eps", "warmup")
+_COST_FREE = ("lr", "weight_decay", "betas", "eps", "warmup")
 
 
 def cost_key(run: Run) -> str:
     """Return equal keys for runs whose steps cost the same. The temperature is a factor and changes no work."""
     content = run.content()
-    content["train"] = {key: value for key, value in content["train"].items() if key not in _FREE}
+    content["train"] = {key: value for key, value in content["train"].items() if key not in _COST_FREE}
     content["config"] = {key: value for key, value in content["config"].items() if key != "temperature"}
     content |= dict.fromkeys(("noise", "seed", "budget", "reference"))
     content.pop("keep", None)  # which most runs lack

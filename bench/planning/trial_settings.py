@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from bench.suite.suite import Suite
     from methods.protocol import Space
 
-EDGE = 0.1  #: share of a range, at either end and on its scale, that counts as its edge
-FLAT = 0.03  #: share of the best score that a setting away from the edge may lose and the range is still wide enough
+EDGE_SHARE = 0.1  #: share of a range, at either end and on its scale, that counts as its edge
+FLAT_SHARE = (
+    0.03  #: share of the best score that a setting away from the edge may lose and the range is still wide enough
+)
 
 
 def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
@@ -53,9 +55,9 @@ def settings_at_edge(
 ) -> dict[str, dict[str, Any]]:
     """Return which settings of the best of `finals`, settings with scores, lie at an edge of what trials tried.
 
-    Each within `EDGE` of an end that could lie further out, where no other of `finals` lies away from that end and
-    within `FLAT` of the best score. Its value here is the best with this one setting elsewhere, as the row has it or in
-    the middle of its range: if that scores as well, the setting has little effect, and lies at an end by chance.
+    Each within `EDGE_SHARE` of an end that could lie further out, where no other of `finals` lies away from that end
+    and within `FLAT_SHARE` of the best score. Its value here is the best with this one setting elsewhere, as the entry
+    has it or in the middle of its range: if that scores as well, the setting has little effect and is there by chance.
     """
     assert suite.tune is not None
     scored = [(changes, score) for changes, score in finals if score is not None]
@@ -75,8 +77,8 @@ def settings_at_edge(
 
 
 def is_as_good(score: float | None, top: float) -> bool:
-    """Return whether a score is within `FLAT` of the best one."""
-    return score is not None and score >= (1 - FLAT) * top
+    """Return whether a score is within `FLAT_SHARE` of the best one."""
+    return score is not None and score >= (1 - FLAT_SHARE) * top
 
 
 def _end(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any], name: str, one: Any) -> str:
@@ -87,4 +89,4 @@ def _end(suite: Suite, entry: MethodEntry, changes: Mapping[str, Any], name: str
         **hyperparameters.resolve_config(row.method, row.preset, row.config),
     }
     place = one.place(values[name])
-    return "low" if place <= EDGE else "high" if place >= 1 - EDGE else ""
+    return "low" if place <= EDGE_SHARE else "high" if place >= 1 - EDGE_SHARE else ""

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from bench.store import Store
     from bench.suite.suite import Suite
 
-DIVERGED = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
-SPENT = ("samples", "flops", "train_seconds", "evaluate_seconds")
+DIVERGENCE_ERRORS = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
+SPENT_FIELDS = ("samples", "flops", "train_seconds", "evaluate_seconds")
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _diverged(one: Planned, store: Store) -> bool:
 
     runs = [store.run(identity) for identity in (one.id, one.reference) if identity]
     failed = [run for run in runs if run.status()["state"] == "failed" and not run_problems(run)]
-    return any(run.status().get("error", {}).get("type") in DIVERGED for run in failed)
+    return any(run.status().get("error", {}).get("type") in DIVERGENCE_ERRORS for run in failed)
 
 
 def _score(one: Planned, store: Store, by: str, rule: str) -> float | None:
@@ -283,7 +283,7 @@ def _score(one: Planned, store: Store, by: str, rule: str) -> float | None:
 def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:
     identities = {one.id for one in ones} | {one.reference for one in ones if one.reference}
     ledgers = [store.run(identity).ledger() or _spent_until(store, identity) for identity in identities]
-    return {key: sum(ledger.get(key, 0) for ledger in ledgers) for key in SPENT}
+    return {key: sum(ledger.get(key, 0) for ledger in ledgers) for key in SPENT_FIELDS}
 
 
 def _spent_until(store: Store, identity: str) -> dict[str, float]:

@@ -10,9 +10,12 @@ from pathlib import Path, PurePosixPath
 from bench.errors import UserError, one_line
 from bench.tars import Header
 
-MEMBERS, MEMBER = 10_000, 32  #: files and folders, and bytes of an archive for each further one; they take about 90
-DEPTH, LETTERS = 10, 255  #: parts of a name, and bytes of a part
-RATIO, SPARED = 500, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
+MAX_MEMBERS, BYTES_PER_MEMBER = (
+    10_000,
+    32,
+)  #: files and folders, and bytes of an archive for each further one; they take about 90
+MAX_PARTS, MAX_PART_BYTES = 10, 255  #: parts of a name, and bytes of a part
+MAX_RATIO, UNCOUNTED_BYTES = 500, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
 SUM = "packed.json"  #: file at the top of what `bench store pack` wrote: the sum over the sha256 of all others
 
 
@@ -25,7 +28,7 @@ def unpack_archive(archive: Path, folder: Path) -> Path:
     limit = min(shutil.disk_usage(folder).free // 2, unpacked_limit(archive))
     try:
         with tarfile.open(archive, "r|*", tarinfo=Header) as tar:  # a stream: it is read forward alone, and once
-            _extract(tar, folder, limit, MEMBERS + archive.stat().st_size // MEMBER)
+            _extract(tar, folder, limit, MAX_MEMBERS + archive.stat().st_size // BYTES_PER_MEMBER)
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error
     except Exception as error:  # tarfile and the decompressors raise whatever the bytes lead them to
@@ -38,7 +41,7 @@ def unpack_archive(archive: Path, folder: Path) -> Path:
 
 def unpacked_limit(archive: Path) -> int:
     """Return the bytes that an archive of this size may unpack to."""
-    return SPARED + RATIO * archive.stat().st_size
+    return UNCOUNTED_BYTES + MAX_RATIO * archive.stat().st_size
 
 
 def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
@@ -53,7 +56,7 @@ def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
         place = PurePosixPath(member.name)
         if place.is_absolute() or ".." in place.parts or not (member.isreg() or member.isdir()) or member.issparse():
             raise UserError(f"{member.name}: only files and folders below it belong into a store")
-        if len(place.parts) > DEPTH or any(len(os.fsencode(part)) > LETTERS for part in place.parts):
+        if len(place.parts) > MAX_PARTS or any(len(os.fsencode(part)) > MAX_PART_BYTES for part in place.parts):
             raise UserError(f"{member.name[:80]}: the name is longer than names of a store are")
         if place in made and member.isreg():
             raise UserError(f"{member.name}: appears twice in it")

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.store import files, process, reading
-from bench.store.fence import CLAIM, HOLDER, PREFIX, Busy, Fence
+from bench.store.fence import CLAIM, CLAIM_PREFIX, HOLDER, Busy, Fence
 
 STALE_AFTER = 600.0  #: seconds without a heartbeat after which a claim may be taken over
-HEARTBEAT = 20.0  #: seconds between heartbeats
-ATTEMPTS = 5  #: to claim a folder that other processes delete at the same time
+HEARTBEAT_SECONDS = 20.0  #: seconds between heartbeats
+CLAIM_ATTEMPTS = 5  #: to claim a folder that other processes delete at the same time
 _UNKNOWN_HOST = "an unknown host, as its claim is damaged; the run is free ten minutes after the last heartbeat"
 _UNKNOWN = {"host": _UNKNOWN_HOST, "namespace": "", "pid": 0, "started": "", "token": ""}
 
@@ -72,7 +72,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 class Claim:
     """The right to work on a run, as a context manager. `bench.store.writer.RunWriter` writes under it."""
 
-    def __init__(self, folder: Path, heartbeat: float = HEARTBEAT) -> None:
+    def __init__(self, folder: Path, heartbeat: float = HEARTBEAT_SECONDS) -> None:
         self.folder = folder
         self.heartbeat = heartbeat
         self._identity = process.process_identity()
@@ -86,7 +86,7 @@ class Claim:
         return self.fence.path / HOLDER
 
     def __enter__(self) -> Claim:
-        for _ in range(ATTEMPTS):
+        for _ in range(CLAIM_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):  # the folder was deleted meanwhile
                 self._acquire()
                 self._thread.start()
@@ -105,7 +105,7 @@ class Claim:
         Its status goes first, so that a reader takes a half deleted run for one that was never made. The folder stays
         if another process wants to claim it at the same time.
         """
-        names = [name for name in os.listdir(self.folder) if name != CLAIM and not name.startswith(PREFIX)]
+        names = [name for name in os.listdir(self.folder) if name != CLAIM and not name.startswith(CLAIM_PREFIX)]
         for name in sorted(names, key=lambda name: (name != "status.json", name)):
             self.fence.discard(name)
         self._release()
@@ -113,7 +113,7 @@ class Claim:
             self.folder.rmdir()
 
     def _release(self) -> None:
-        away = self.folder / f"{PREFIX}{self._identity['token']}"
+        away = self.folder / f"{CLAIM_PREFIX}{self._identity['token']}"
         with contextlib.suppress(OSError):
             self.fence.path.rename(away)
             self.fence.path.parent.rmdir()
@@ -122,7 +122,7 @@ class Claim:
     def _acquire(self) -> None:
         """Make the claim. Raises Busy if it is held, and FileNotFoundError if the folder was deleted meanwhile."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        fresh = self.folder / f"{PREFIX}{self._identity['token']}"
+        fresh = self.folder / f"{CLAIM_PREFIX}{self._identity['token']}"
         own = fresh / self.fence.path.name
         try:
             own.mkdir(parents=True)

@@ -16,16 +16,16 @@ from bench.store import files
 from bench.store.claim import STALE_AFTER, live_holder
 from bench.store.fence import Busy
 from bench.store.reading import Damaged
-from bench.store.run import AGAIN, RENEW_PLAN, TRIALS, RunStore, Store, weights_name
-from bench.store.verify import CHECKPOINT as CHECKPOINT_FILE
+from bench.store.run import AGAIN_FOLDER, RENEW_PLAN, TRIALS, RunStore, Store, weights_name
+from bench.store.verify import CHECKPOINT_FILE as CHECKPOINT_FILE
 from bench.store.verify import run_problems
 from bench.store.writer import FEATURES as FEATURES_FOLDER
 
-RUN = "runs that no suite names"
-CHECKPOINT = "checkpoints of complete runs"
-WEIGHTS = "intermediate weights of complete runs"
-FEATURES = "cached features"
-LEFTOVER = "leftovers of killed processes"
+UNNAMED_RUNS = "runs that no suite names"
+OLD_CHECKPOINTS = "checkpoints of complete runs"
+OLD_WEIGHTS = "intermediate weights of complete runs"
+CACHED_FEATURES = "cached features"
+LEFTOVERS = "leftovers of killed processes"
 
 #: id of a run -> (share of the budget, protocol) at which some suite measures it
 Needs = Mapping[str, set[tuple[float, str]]]
@@ -66,7 +66,7 @@ def collect_garbage(store: Store, delete: bool = False) -> tuple[list[Item], lis
         except Busy:
             pass
     known = {item.path for item in items}
-    stale = [Item(LEFTOVER, path, _size(path)) for path in _leftovers(store) if known.isdisjoint(path.parents)]
+    stale = [Item(LEFTOVERS, path, _size(path)) for path in _leftovers(store) if known.isdisjoint(path.parents)]
     for item in stale if delete else ():
         files.remove(item.path)
     return items + stale, damaged
@@ -107,17 +107,19 @@ def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
     Raises Damaged for the first problem of a run that a suite names.
     """
     if run.id not in needs:
-        yield Item(RUN, run.folder, _size(run.folder))
+        yield Item(UNNAMED_RUNS, run.folder, _size(run.folder))
         return
     for error in run_problems(run):
         raise error
     if run.status()["state"] != "done" or not run.ledger():
         return
     # Without its checkpoint a run whose weights are wanted again has to be trained from the start.
-    paths = [(CHECKPOINT, run.path(CHECKPOINT_FILE)), (CHECKPOINT, run.path(AGAIN))]
+    paths = [(OLD_CHECKPOINTS, run.path(CHECKPOINT_FILE)), (OLD_CHECKPOINTS, run.path(AGAIN_FOLDER))]
     if needs[run.id] <= {(record.at, record.protocol) for record in run.records()}:
-        paths += [(WEIGHTS, path) for path in sorted(run.folder.glob("weights-*")) if path.name != weights_name(1.0)]
-    paths.append((FEATURES, run.path(FEATURES_FOLDER)))
+        paths += [
+            (OLD_WEIGHTS, path) for path in sorted(run.folder.glob("weights-*")) if path.name != weights_name(1.0)
+        ]
+    paths.append((CACHED_FEATURES, run.path(FEATURES_FOLDER)))
     yield from (Item(kind, path, size) for kind, path in paths if (size := _size(path)))
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.store import files
 
 CLAIM, HOLDER = "claim", "holder.json"  #: folder of a run with its holder's own folder, and the file in there
-PREFIX = f"{files.TEMPORARY}{CLAIM}-"  #: begins the name of a claim that is made or released
+CLAIM_PREFIX = f"{files.TEMPORARY}{CLAIM}-"  #: begins the name of a claim that is made or released
 
 
 class Busy(Exception):

@@ -21,10 +21,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.errors import FULL, UserError, errno_of
+from bench.errors import DISK_FULL_ERRNOS, UserError, errno_of
 from bench.store.process import machine_mark, process_ended
 
-ROOM = 1 << 16  #: bytes; a disk with less is full
+MIN_FREE_BYTES = 1 << 16  #: bytes; a disk with less is full
 TEMPORARY = ".tmp-"  #: prefix of what a killed writer leaves behind
 _OF_PROCESS = re.compile(rf"{re.escape(TEMPORARY)}.+-([0-9a-f]{{8}})-([0-9]+)-[0-9a-f]{{8}}")  #: machine, pid
 
@@ -121,9 +121,11 @@ def write_path(
         try:
             writer(path)
         except Exception as error:
-            if (number := errno_of(error)) not in FULL and shutil.disk_usage(target.parent).free < ROOM:
+            if (number := errno_of(error)) not in DISK_FULL_ERRNOS and shutil.disk_usage(
+                target.parent
+            ).free < MIN_FREE_BYTES:
                 number = errno.ENOSPC  # torch does not say
-            if number in FULL:
+            if number in DISK_FULL_ERRNOS:
                 raise OSError(number, os.strerror(number), str(target)) from error
             raise
         if stat.S_IMODE(path.stat().st_mode) != mode:  # safetensors replaces the file by one that is private

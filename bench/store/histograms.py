@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from methods.protocol import Diagnostic
 
 BINS = 40
-DIGITS = 6  #: of stored numbers, which are drawn alone: further ones were a quarter of an archive
+STORED_DIGITS = 6  #: of stored numbers, which are drawn alone: further ones were a quarter of an archive
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 DiagnosticSource = Literal[
     "training", "evaluation"
@@ -44,7 +44,7 @@ def histogram(diagnostic: Diagnostic) -> dict[str, Any]:
     """Return a diagnostic as JSON: common bin edges, and for each series counts, n, dropped, mean and quantiles.
 
     Bins are equally wide, in the logarithm if the diagnostic says `log`. Numbers that are NaN or infinite, and with
-    `log` those that are not positive, are dropped and counted. Numbers have `DIGITS` digits.
+    `log` those that are not positive, are dropped and counted. Numbers have `STORED_DIGITS` digits.
     """
     series, dropped = {}, {}
     for legend, values in diagnostic.series.items():
@@ -94,4 +94,4 @@ def _summary(values: Floats, dropped: int, edges: Floats) -> dict[str, Any]:
 
 
 def _short(x: Any) -> float:
-    return float(f"{x:.{DIGITS}g}")
+    return float(f"{x:.{STORED_DIGITS}g}")

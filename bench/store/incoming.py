@@ -25,15 +25,15 @@ from bench.store import files, reading
 from bench.store.archive import SUM, unpack_archive, unpacked_limit
 from bench.store.fence import CLAIM
 from bench.store.format import NAME
-from bench.store.reading import ASIDE, Damaged
-from bench.store.run import AGAIN, HASHES, RunStore, Store, weights_name
+from bench.store.reading import SET_ASIDE, Damaged
+from bench.store.run import AGAIN_FOLDER, HASHES, RunStore, Store, weights_name
 from bench.store.verify import run_problems, sha256
 from bench.store.writer import FEATURES, is_hashed
 
-MEMORY = Path("/dev/shm")  #: where Linux has a file system in memory
+MEMORY_FOLDER = Path("/dev/shm")  #: where Linux has a file system in memory
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of a suite and of a calibration
 _ID = re.compile(r"[0-9a-f]{64}")  #: of a run
-_LEFT_OUT = (files.TEMPORARY, CLAIM)  #: begin names of files about processes of the other machine
+_OMITTED_PREFIXES = (files.TEMPORARY, CLAIM)  #: begin names of files about processes of the other machine
 
 
 class Untrusted(Exception):
@@ -91,7 +91,7 @@ class Incoming:
         path = self.root / suite / "plan.json"
         _refuse_links_below(self.root, path)
         with _naming(self.root):
-            plan: dict[str, Any] | None = reading.read_json(path, "plan", reading.PLAN)
+            plan: dict[str, Any] | None = reading.read_json(path, "plan", reading.MAX_PLAN)
             if plan is None:
                 return None
             if plan.get("suite", suite) != suite:
@@ -133,8 +133,8 @@ def _refuse_links_below(root: Path, path: Path) -> None:
 
 def _left_out(run: RunStore, folder: str, names: list[str]) -> list[str]:
     """Return the names that are not copied: claims, leftovers of kills, what was moved aside or can be made anew."""
-    again = (FEATURES, AGAIN) if Path(folder) == run.folder else ()
-    return [name for name in names if name.startswith(_LEFT_OUT) or ASIDE.search(name) or name in again]
+    again = (FEATURES, AGAIN_FOLDER) if Path(folder) == run.folder else ()
+    return [name for name in names if name.startswith(_OMITTED_PREFIXES) or SET_ASIDE.search(name) or name in again]
 
 
 @contextmanager
@@ -214,9 +214,9 @@ def _roomy(archive: Path) -> Path | None:
 
     A store is tens of thousands of small files. On a disk, to remove them can take longer than to read them.
     """
-    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK | os.X_OK):
+    if "TMPDIR" in os.environ or not os.access(MEMORY_FOLDER, os.W_OK | os.X_OK):
         return None
-    return MEMORY if shutil.disk_usage(MEMORY).free > 4 * unpacked_limit(archive) else None
+    return MEMORY_FOLDER if shutil.disk_usage(MEMORY_FOLDER).free > 4 * unpacked_limit(archive) else None
 
 
 def refuse_run(run: RunStore) -> None:

@@ -21,7 +21,7 @@ from bench.store.process import holder_is_dead
 from bench.store.reading import Damaged, read_json
 from bench.store.run import RunStore
 
-FILE = "job.json"
+JOB_FILE = "job.json"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def note_job(run: RunStore, job: str, log: Path, by: Mapping[str, Any] | None = 
     by: the process with whose end the job ends, as `bench.store.process.process_identity` gives it; None: no process.
     """
     content = {"job": job, "log": str(log), "submitted": time.time()}
-    write_json(run.path(FILE), content if by is None else {**content, "by": dict(by)})
+    write_json(run.path(JOB_FILE), content if by is None else {**content, "by": dict(by)})
 
 
 def submitted_jobs(runs: Iterable[RunStore]) -> dict[str, SubmittedJob]:
@@ -83,7 +83,7 @@ def _of_process(run: RunStore, by: Mapping[str, Any]) -> tuple[str | None, str]:
 
 def read_job_note(run: RunStore) -> dict[str, Any] | None:
     """Return what `note_job` stored beside a run, or None if it was never submitted. Raises Damaged."""
-    job: dict[str, Any] | None = read_json(run.path(FILE), "job")
+    job: dict[str, Any] | None = read_json(run.path(JOB_FILE), "job")
     return job
 
 

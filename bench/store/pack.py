@@ -24,14 +24,14 @@ from bench.hashing import digest
 from bench.store import files
 from bench.store.archive import SUM
 from bench.store.format import FORMAT, NAME
-from bench.store.reading import ARRAYS, LINES, Damaged, read_bytes
+from bench.store.reading import MAX_ARRAYS, MAX_LINES, Damaged, read_bytes
 from bench.store.run import HASHES, METRICS, RENEW_PLAN, RunStore, Store
 from bench.store.verify import run_problems
 
-SUFFIX = ".tar.xz"
-ARCHIVE = f"runs{SUFFIX}"  #: of a committed comparison, in its folder
-RERUNS = ".rerun.json"  #: ends the name of the file beside a bundle that says which of its runs was trained again
-FINISHED = ("done", "failed")  #: states of a run that does not go on; why it failed is a result as well
+ARCHIVE_SUFFIX = ".tar.xz"
+ARCHIVE = f"runs{ARCHIVE_SUFFIX}"  #: of a committed comparison, in its folder
+RERUN_SUFFIX = ".rerun.json"  #: ends the name of the file beside a bundle that says which of its runs was trained again
+FINISHED_STATES = ("done", "failed")  #: states of a run that does not go on; why it failed is a result as well
 _PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json")
 
 
@@ -49,11 +49,11 @@ def pack_runs(suite: str, store: Store, target: Path, bundle: bool = False) -> P
     """Write the finished runs that a suite's plan measures, trials too, to an archive, or to a `bundle`.
 
     Runs that others start from are not measured, and their costs stand in the ledgers of the others. Raises UserError
-    for another suffix than `SUFFIX`, without a plan, if no run is finished, and if a run was made by code with
+    for another suffix than `ARCHIVE_SUFFIX`, without a plan, if no run is finished, and if a run was made by code with
     uncommitted changes; Damaged for the plan.
     """
-    if not target.name.endswith(SUFFIX) or target.is_dir():
-        raise UserError(f"{target}: should be a file whose name ends in {SUFFIX}")
+    if not target.name.endswith(ARCHIVE_SUFFIX) or target.is_dir():
+        raise UserError(f"{target}: should be a file whose name ends in {ARCHIVE_SUFFIX}")
     plan = store.plan(suite)
     if plan is None:
         raise UserError(f"{store.suite(suite) / 'plan.json'}: is not there; {RENEW_PLAN.format(suite)}")
@@ -62,7 +62,7 @@ def pack_runs(suite: str, store: Store, target: Path, bundle: bool = False) -> P
     for identity, name in _planned(plan).items():
         run = store.run(identity)
         state = run.status()["state"]
-        if state not in (*FINISHED, "damaged"):
+        if state not in (*FINISHED_STATES, "damaged"):
             unfinished.append(f"{name}: {state}")
             continue
         try:
@@ -114,7 +114,7 @@ def _contents(run: RunStore, state: str, bundle: bool) -> dict[str, bytes]:
     evaluations = [f"evaluations/{key}/{part}" for key in measured for part in parts]
     known, contents = run.hashes(), {}
     for name in (*_PARTS, *evaluations, *((METRICS, HASHES) if bundle else ())):
-        content = read_bytes(run.path(name), ARRAYS if name.endswith(".npz") else LINES)
+        content = read_bytes(run.path(name), MAX_ARRAYS if name.endswith(".npz") else MAX_LINES)
         if content is None:
             continue
         if name in known and sha256(content).hexdigest() != known[name]:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 REMEDY = "`bench run` moves it aside and recomputes what it can"  #: what helps for a file of a run
-ASIDE = re.compile(r"\.damaged-\d+$")  #: the end of a name that `set_aside` gave
-SMALL = 8 << 20  #: bytes of a JSON file; parsed, `[[],[],...` takes thirty times as much memory
-PLAN = 64 << 20  #: bytes of a plan.json: about 2 KiB for every run
-LINES = 1 << 30  #: bytes of a file of JSON lines
-ARRAYS = 4 << 30  #: bytes of all arrays of an archive
-DEPTH = 32  #: levels of nesting; the deepest file of a store, a plan, has eight
+SET_ASIDE = re.compile(r"\.damaged-\d+$")  #: the end of a name that `set_aside` gave
+MAX_SMALL_JSON = 8 << 20  #: bytes of a JSON file; parsed, `[[],[],...` takes thirty times as much memory
+MAX_PLAN = 64 << 20  #: bytes of a plan.json: about 2 KiB for every run
+MAX_LINES = 1 << 30  #: bytes of a file of JSON lines
+MAX_ARRAYS = 4 << 30  #: bytes of all arrays of an archive
+MAX_DEPTH = 32  #: levels of nesting; the deepest file of a store, a plan, has eight
 
 
 class Damaged(UserError):
@@ -57,7 +57,7 @@ _strict, _loose = json.JSONDecoder(parse_constant=_constant).decode, json.JSONDe
 _SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)  # half a character, which cannot be written as UTF-8
 
 
-def read_bytes(path: str | Path, limit: int = SMALL, remedy: str = REMEDY) -> bytes | None:
+def read_bytes(path: str | Path, limit: int = MAX_SMALL_JSON, remedy: str = REMEDY) -> bytes | None:
     """Return the content of a file; None if there is none. Raises Damaged if it is no file or above `limit` bytes."""
     opened = _open(path, remedy)
     if opened is None:
@@ -129,7 +129,7 @@ def parse_stored_json(path: str | Path, content: bytes, remedy: str = REMEDY, na
         raise Damaged(path, reason, remedy) from error
 
 
-def read_json(path: str | Path, model: str = "", limit: int = SMALL, remedy: str = REMEDY) -> Any | None:
+def read_json(path: str | Path, model: str = "", limit: int = MAX_SMALL_JSON, remedy: str = REMEDY) -> Any | None:
     """Return a JSON file that fits `model`, or None if there is no file. Raises Damaged.
 
     model: a key of `bench.store.content.MODELS`, or "" for any JSON. The value is returned as it stands in the file,
@@ -150,8 +150,8 @@ def unstorable(value: Any, content: bytes) -> str:
     level, depth = [value], 0
     while level:
         depth += 1
-        if depth > DEPTH:
-            return f"is nested more than {DEPTH} deep"
+        if depth > MAX_DEPTH:
+            return f"is nested more than {MAX_DEPTH} deep"
         whole = [one for one in level if type(one) is int]
         if whole and not (min(whole) >= -(2**63) and max(whole) < 2**63):
             return "holds a whole number of more than 64 bits"
@@ -186,7 +186,7 @@ def read_lines(path: Path) -> list[Any]:
 
 def complete_lines(path: str | Path) -> list[bytes]:
     """Return the lines of a file that end in a line break; [] if there is no file. Raises Damaged."""
-    return (read_bytes(path, LINES) or b"").split(b"\n")[:-1]
+    return (read_bytes(path, MAX_LINES) or b"").split(b"\n")[:-1]
 
 
 def refuse_bad_archive(path: str | Path) -> None:
@@ -197,7 +197,7 @@ def refuse_bad_archive(path: str | Path) -> None:
         raise Damaged(path, f"{wrong}: differs from its checksum")
 
 
-def read_arrays(path: str | Path, most: int = ARRAYS) -> dict[str, np.ndarray]:
+def read_arrays(path: str | Path, most: int = MAX_ARRAYS) -> dict[str, np.ndarray]:
     """Return the arrays of a .npz file by their names; {} if there is no file. Pickles are not read.
 
     Raises Damaged, also if they would take more than `most` bytes; then nothing is unpacked.

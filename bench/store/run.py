@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bench.errors import UserError
 from bench.store import files, reading
-from bench.store.claim import HEARTBEAT, Claim, live_holder
+from bench.store.claim import HEARTBEAT_SECONDS, Claim, live_holder
 from bench.store.format import mark, refuse_newer
-from bench.store.reading import ASIDE, Damaged
+from bench.store.reading import SET_ASIDE, Damaged
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ QUEUE = "queue.json"  #: file beside a suite's plan with the suite, for workers 
 METRICS = "metrics.jsonl"
 TRAIN_SECONDS = "train_seconds"
 HASHES = "hashes.json"
-AGAIN = "again"  #: folder of a finished run in which weights that `bench store gc` removed are trained once more
+AGAIN_FOLDER = "again"  #: folder of a finished run in which weights that `bench store gc` removed are trained once more
 RENEW_PLAN = "delete it, and `bench run {} --plan-only` writes it again"  #: remedy, with the suite
 _RENEW_TRIALS = "delete it, and `bench run` writes it again"
 _RENEW_QUEUE = "delete it, and `bench run SUITE --plan-only` writes it again"
@@ -66,9 +66,9 @@ class RunStore:
 
     def again(self) -> RunStore:
         """Return the folder in which this finished run is trained once more, for weights that it lost."""
-        return RunStore(self.folder / AGAIN, self.id)
+        return RunStore(self.folder / AGAIN_FOLDER, self.id)
 
-    def claim(self, heartbeat: float = HEARTBEAT) -> Claim:
+    def claim(self, heartbeat: float = HEARTBEAT_SECONDS) -> Claim:
         """Return the right to work on this run, as a context manager; entering raises `Busy` while another holds it."""
         return Claim(self.folder, heartbeat)
 
@@ -158,7 +158,7 @@ class RunStore:
         except (ValueError, OverflowError) as error:
             raise Damaged(path, str(error)) from error
 
-    def outcomes(self, key: str, most: int = reading.ARRAYS) -> dict[str, np.ndarray]:
+    def outcomes(self, key: str, most: int = reading.MAX_ARRAYS) -> dict[str, np.ndarray]:
         """Return the per-example outcomes of one evaluation, of at most `most` bytes."""
         return reading.read_arrays(self._evaluation(key) / "outcomes.npz", most)
 
@@ -172,7 +172,7 @@ class RunStore:
             return []
         except OSError as error:
             raise Damaged(folder, f"cannot be read: {error.strerror}") from error
-        return sorted(name for name in names if name[0] != "." and not (".damaged-" in name and ASIDE.search(name)))
+        return sorted(name for name in names if name[0] != "." and not (".damaged-" in name and SET_ASIDE.search(name)))
 
 
 def damaged_status(error: Damaged) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def damaged_status(error: Damaged) -> dict[str, Any]:
 
 
 _FIELDS = frozenset(field.name for field in fields(Record))
-_OLDER = _FIELDS - {"data"}
+_OLDER_FIELDS = _FIELDS - {"data"}
 _FLOAT = (float, int)
 _KINDS = {"str": (str,), "float": _FLOAT, "int": (int,), "bool": (bool,), "float | None": (*_FLOAT, type(None))}
 _ALLOWED = {field.name: _KINDS[str(field.type)] for field in fields(Record)}  #: JSON may give a float as a whole number
@@ -190,14 +190,14 @@ _HUGE = 1e300  #: no sum of a record's numbers is beyond; NaN and infinities are
 
 def record_line(record: Record) -> dict[str, Any]:
     """Return a record as JSON without an empty `data`, so that records from before that field keep their bytes."""
-    return {name: value for name, value in asdict(record).items() if name in _OLDER or value}
+    return {name: value for name, value in asdict(record).items() if name in _OLDER_FIELDS or value}
 
 
 def _record(line: Any) -> Record:
     """Return a line of records.json as a record. Raises ValueError or OverflowError if it is none."""
     if type(line) is not dict:
         raise ValueError("holds something else than records")
-    if not _OLDER <= line.keys() <= _FIELDS:
+    if not _OLDER_FIELDS <= line.keys() <= _FIELDS:
         raise ValueError(f"a record has other fields than this version's: {sorted(line.keys() ^ _FIELDS)}")
     for name, value in line.items():
         if type(value) not in _ALLOWED[name]:
@@ -279,14 +279,14 @@ class Store:
     def plan(self, suite: str) -> dict[str, Any] | None:
         """Return the suite's plan, or None if it was never planned in this store. Raises Damaged."""
         path, remedy = self.suite(suite) / "plan.json", RENEW_PLAN.format(suite)
-        return cast("dict[str, Any] | None", reading.read_json(path, "plan", reading.PLAN, remedy))
+        return cast("dict[str, Any] | None", reading.read_json(path, "plan", reading.MAX_PLAN, remedy))
 
     def plans(self) -> list[str]:
         """Return the names of the suites that have a plan here, sorted."""
         return sorted(path.parent.name for path in self.root.glob("[!.]*/plan.json"))
 
 
-SHORT = 16  #: characters of an id that are printed
+SHORT_ID = 16  #: characters of an id that are printed
 
 
 def find_run(store: Store, prefix: str) -> RunStore:
@@ -298,6 +298,6 @@ def find_run(store: Store, prefix: str) -> RunStore:
     if not matches:
         raise UserError(f"{prefix!r}: no run in {store.root} has an id that starts like this ({len(ids)} are stored)")
     if len(matches) > 1:
-        some = ", ".join(identity[:SHORT] for identity in matches[:4])
+        some = ", ".join(identity[:SHORT_ID] for identity in matches[:4])
         raise UserError(f"{prefix!r}: {len(matches)} runs start like this: {some}{', ...' if len(matches) > 4 else ''}")
     return store.run(matches[0])

@@ -10,7 +10,7 @@ from bench.store.run import Record
 #: the last weights, or those of the best mean recall on validation pairs; the latter two name a family of tasks
 Select = Literal["last", "noisy_validation", "clean_validation"]
 LAST: Select = "last"
-METRIC = "mean_recall"
+SELECTION_METRIC = "mean_recall"
 
 
 def validation_scores(records: Iterable[Record], family: str, score: str, protocol: str) -> dict[float, float]:
@@ -20,7 +20,7 @@ def validation_scores(records: Iterable[Record], family: str, score: str, protoc
     """
     found: dict[float, dict[str, float]] = {}
     for one in records:
-        if (one.task, one.metric, one.score, one.protocol) == (family, METRIC, score, protocol):
+        if (one.task, one.metric, one.score, one.protocol) == (family, SELECTION_METRIC, score, protocol):
             found.setdefault(one.at, {})[one.dataset] = one.value
     sets = {name for values in found.values() for name in values}
     return {at: sum(values.values()) / len(sets) for at, values in found.items() if len(values) == len(sets)}

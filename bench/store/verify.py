@@ -18,10 +18,10 @@ from bench.store.fence import Busy
 from bench.store.files import set_aside
 from bench.store.jobs import read_job_note
 from bench.store.reading import Damaged
-from bench.store.run import AGAIN, METRICS, TRIALS, RunStore, Store
+from bench.store.run import AGAIN_FOLDER, METRICS, TRIALS, RunStore, Store
 from bench.store.writer import RunWriter
 
-CHECKPOINT = "checkpoint.pt"
+CHECKPOINT_FILE = "checkpoint.pt"
 RENEW_SECONDS = "delete it, and the steps are timed again; runs with a budget in device seconds then get other ids"
 _EVALUATIONS = "evaluations"
 
@@ -39,7 +39,7 @@ def run_problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
         found.by(run.records_of, key)
     if thorough:
         found.by(run.metrics)
-        found.by(reading.refuse_bad_archive, run.path(CHECKPOINT))
+        found.by(reading.refuse_bad_archive, run.path(CHECKPOINT_FILE))
         for name, known in stored.items():
             found.by(_refuse_other, run.path(name), known)
     return list(found.values())
@@ -100,9 +100,9 @@ def repair_run(claim: Claim) -> list[str]:
         steps = sum(count for _, count in run.settings()["resolved"]["phases"])
         RunWriter(claim).set_status("done", step=steps, steps=steps)
     if METRICS in moved and run.status()["state"] != "done":
-        claim.fence.discard(CHECKPOINT)
+        claim.fence.discard(CHECKPOINT_FILE)
     for error in run_problems(run.again(), thorough=True):
-        claim.fence.discard(AGAIN)
+        claim.fence.discard(AGAIN_FOLDER)
         lines.append(str(Damaged(error.path, error.reason, "removed")))
     return lines
 
@@ -120,7 +120,7 @@ def verify_store(store: Store, fix: bool = False) -> tuple[list[str], list[str]]
     for name in store.queues():
         beside.by(store.queued, name)
     for path in sorted(store.root.glob("calibrations/[!.]*.json")):
-        beside.by(reading.read_json, path, "seconds", reading.SMALL, RENEW_SECONDS)
+        beside.by(reading.read_json, path, "seconds", reading.MAX_SMALL_JSON, RENEW_SECONDS)
     wrong, mended = ([], list(map(_moved, beside.values()))) if fix else (list(map(str, beside.values())), [])
     for run in (*store.runs(), *map(RunStore, sorted(store.root.glob("[!.]*/evaluated/[!.]*/")))):
         errors = [] if live_holder(run.folder) else run_problems(run, thorough=True) + run_problems(run.again(), True)

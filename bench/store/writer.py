@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 from bench.hashing import file_hash
 from bench.store import files, reading
 from bench.store.claim import Claim
-from bench.store.run import AGAIN, HASHES, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
+from bench.store.run import AGAIN_FOLDER, HASHES, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
 
 if TYPE_CHECKING:
     import numpy as np
 
-KEPT = "kept.parquet"  #: file of a run whose pairs a reference run scores: those that it trains on
+KEPT_FILE = "kept.parquet"  #: file of a run whose pairs a reference run scores: those that it trains on
 #: files of a run that follow from its plan, its scorer and its files
-RENEWED = ("settings.json", "noise.parquet", KEPT)
+RENEWED_FILES = ("settings.json", "noise.parquet", KEPT_FILE)
 FEATURES = "features"  #: folder of a run with features that evaluation can extract again
 
 
 def is_hashed(name: str) -> bool:
     """Return whether the sha256 of a file, by its path below a run, is stored: of weights, records and noise."""
-    return name.startswith(("weights-", "evaluations/")) or name in ("noise.parquet", KEPT)
+    return name.startswith(("weights-", "evaluations/")) or name in ("noise.parquet", KEPT_FILE)
 
 
 class Finished(Exception):
@@ -68,9 +68,9 @@ class RunWriter(RunStore):
     def _open(self, name: str) -> str:
         """Return the path of a file below the claim's folder. Raises Finished for a file of a finished run.
 
-        A finished run may get back a file of `RENEWED` that it lacks, because it was damaged and moved aside.
+        A finished run may get back a file of `RENEWED_FILES` that it lacks, because it was damaged and moved aside.
         """
-        lacking = name in RENEWED and not self.path(name).exists()
+        lacking = name in RENEWED_FILES and not self.path(name).exists()
         if self.finished and not lacking and name.split("/")[0] != FEATURES:
             raise Finished(f"run {self.id}: is finished, so {name} is not written")
         return self._below + name
@@ -173,7 +173,7 @@ class RunWriter(RunStore):
 
     def again(self) -> RunWriter:
         """Return a writer of the folder in which this finished run is trained once more, for weights that it lost."""
-        return RunWriter(self.own_claim, AGAIN)
+        return RunWriter(self.own_claim, AGAIN_FOLDER)
 
     def restore(self, names: Iterable[str]) -> None:
         """Add these files of `again` to the finished run unless it has them, then remove `again`."""
@@ -181,8 +181,8 @@ class RunWriter(RunStore):
         for name in names:
             if not self.path(name).exists():
                 self.note_hashes({name: known[name]})
-                self.own_claim.fence.link(f"{AGAIN}/{name}", name)
-        self.own_claim.fence.discard(AGAIN)
+                self.own_claim.fence.link(f"{AGAIN_FOLDER}/{name}", name)
+        self.own_claim.fence.discard(AGAIN_FOLDER)
 
 
 @contextmanager

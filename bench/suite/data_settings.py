@@ -12,14 +12,14 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from bench import resources
 from bench.catalogue import training_sets
 from bench.catalogue.augmentations import Images
-from bench.settings_base import NAME_LETTERS, Location, Model, Rate, Strings, possible_path, printable_line
+from bench.settings_base import MAX_NAME_LETTERS, Location, Model, Rate, Strings, possible_path, printable_line
 from bench.suite.keep_settings import UNTREATED, KeepSettings
 from bench.yaml_source import YamlSource, fault
 
 SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
-MOST_ROWS = 10**11  #: of a training set
-MOST_NUMBERS = 2**16  #: in a stored feature vector
-Width = Annotated[int, Field(ge=1, le=MOST_NUMBERS)]  #: of a stored feature vector
+MAX_ROWS = 10**11  #: of a training set
+MAX_WIDTH = 2**16  #: in a stored feature vector
+Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]  #: of a stored feature vector
 
 
 class DataSettings(Model):
@@ -35,7 +35,7 @@ class DataSettings(Model):
     )
 
     #: data of the package (`emoji`, or half of its concepts: `emoji-a`, `emoji-b`), or any other name
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=NAME_LETTERS)] = "emoji"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=MAX_NAME_LETTERS)] = "emoji"
     size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side; the emoji have 32 and 64
     #: brace pattern, folder or list of them, on this machine; null = the data folder's `name`. `synthetic:N` is N
     #: pairs of noise, for timing
@@ -43,7 +43,7 @@ class DataSettings(Model):
     #: null = index.parquet beside the first shard
     index: Location | None = None
     #: number of pairs as stated by the paper, which `--dry-run` counts with while the data is not there
-    rows: Annotated[int, Field(ge=2, le=MOST_ROWS)] | None = None
+    rows: Annotated[int, Field(ge=2, le=MAX_ROWS)] | None = None
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the pairs; subsets nest
     block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
     keep: KeepSettings = UNTREATED  #: data selection of every row without a `keep` of its own
@@ -126,8 +126,8 @@ class DataSettings(Model):
         for source in (shards,) if isinstance(shards, str) else shards or ():
             possible_path(source)
             pairs = source.removeprefix(SYNTHETIC) if source.startswith(SYNTHETIC) else ""
-            if pairs.isdecimal() and int(pairs) > MOST_ROWS:
-                raise fault(f"{source!r} should have at most {MOST_ROWS:,} pairs")
+            if pairs.isdecimal() and int(pairs) > MAX_ROWS:
+                raise fault(f"{source!r} should have at most {MAX_ROWS:,} pairs")
         return shards
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, field_validator
 
-from bench.settings_base import NAME_LETTERS, Model, OneLine, Word
+from bench.settings_base import MAX_NAME_LETTERS, Model, OneLine, Word
 from bench.yaml_source import fault
 
 SbatchOption = Annotated[str, Field(pattern=r"^[a-z][a-z-]*$", max_length=40)]
@@ -59,7 +59,7 @@ class SlurmSettings(Model):
                 raise fault(f"{name}: say slurm.{SBATCH_FIELDS[name]} in place of it")
             if name in SBATCH_OURS:
                 raise fault(f"{name}: bench sets it, so that jobs can stop, resume and wait for each other")
-            text = isinstance(value, str) and 0 < len(value) <= NAME_LETTERS and value.isprintable()
+            text = isinstance(value, str) and 0 < len(value) <= MAX_NAME_LETTERS and value.isprintable()
             if not text and value is not True and (isinstance(value, bool) or not isinstance(value, int)):
                 raise fault(f"{name}: {value!r} should be one line of text, a whole number, or true")
         return extra

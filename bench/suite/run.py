@@ -187,7 +187,7 @@ class Run:
 
 
 #: fields of earlier versions in stored settings, at values that changed no result
-GONE = (
+REMOVED_FIELDS = (
     ("shard_optimizer", False),
     ("shard_optimizer", True),
     ("augment_on", "host"),
@@ -215,7 +215,7 @@ class Scorer:
 
 def current_section(section: dict[str, Any]) -> dict[str, Any]:
     """Return a section of a settings.json without what earlier versions wrote of fields that are gone."""
-    return {key: value for key, value in section.items() if (key, value) not in GONE}
+    return {key: value for key, value in section.items() if (key, value) not in REMOVED_FIELDS}
 
 
 def run_of_settings(settings: dict[str, Any], path: Path) -> Run:

@@ -16,7 +16,7 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
-from bench.settings_base import NAME_LETTERS, Location, Model, NoDuplicates, NonEmptyList, Seed, or_several
+from bench.settings_base import MAX_NAME_LETTERS, Location, Model, NoDuplicates, NonEmptyList, Seed, or_several
 from bench.store.selection import LAST, Select
 from bench.suite.keep_settings import UNTREATED, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
@@ -29,14 +29,14 @@ from bench.suite.tune_settings import TuneSettings
 from bench.suite.unfit import misfits, omitted_towers, unknown_names, unmeasured_families, why_inapplicable
 from bench.yaml_source import YamlSource, fault, faults_of
 
-MOST_RUNS = 10_000  #: of a suite, and of its trials
+MAX_RUNS = 10_000  #: of a suite, and of its trials
 REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
 
 
 class Suite(Model):
     """The whole YAML."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=NAME_LETTERS)]  #: of its folder
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=MAX_NAME_LETTERS)]  #: of its folder
     description: str = ""  #: first line of the report
     data: DataSettings = DataSettings()  #: the training pairs
     #: a kind of noise, or a list of several. Clean pairs come once; trials of `tune` have the first kind
@@ -106,8 +106,8 @@ class Suite(Model):
         runs = sum(len(seeds) for *_, seeds in self._levels()) * len(self.towers) * len(self.methods)
         trials = self.tune.runs * len(self.methods) if self.tune else 0
         for place, count in (("seeds", runs), ("tune", trials)):
-            if count > MOST_RUNS:
-                raise fault(f"makes {count:,} runs with {len(self.methods)} methods; at most {MOST_RUNS:,}", place)
+            if count > MAX_RUNS:
+                raise fault(f"makes {count:,} runs with {len(self.methods)} methods; at most {MAX_RUNS:,}", place)
         return self
 
     @field_validator("train")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: files of a tokenizer: one of the first two holds the vocabulary, the last says which tokens are special
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "config.json")
-VOCABULARY_BYTES = 1 << 26  #: of a vocabulary; those of a quarter of a million tokens have 20 MB
+MAX_VOCABULARY_BYTES = 1 << 26  #: of a vocabulary; those of a quarter of a million tokens have 20 MB
 _OWNERS = {"bert-base-uncased": "google-bert", "distilbert-base-uncased": "distilbert"}
 
 
@@ -64,7 +64,7 @@ def vocabulary_hash(towers: TowerSettings) -> str | Absent:
 @cache
 def _ids_in(file: Path) -> str:
     try:
-        text = io.StringIO(reading.read_file(file, VOCABULARY_BYTES).decode(), newline=None).read()
+        text = io.StringIO(reading.read_file(file, MAX_VOCABULARY_BYTES).decode(), newline=None).read()
         if file.suffix == ".txt":
             return digest({token: position for position, token in enumerate(text.removesuffix("\n").split("\n"))})
         described = json.loads(text)
@@ -103,8 +103,8 @@ def _tokenizer(towers: TowerSettings) -> Path | None:
 
 
 #: files of a transformers folder that say how a tower is built and how it reads texts
-_DESCRIPTION = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_DESCRIPTION_FILES = ("config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json")
+_WEIGHTS_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def towers_content(towers: TowerSettings) -> dict[str, Any]:
@@ -117,13 +117,13 @@ def towers_content(towers: TowerSettings) -> dict[str, Any]:
     for field in ("image_start", "text_start"):
         start = getattr(towers, field)
         if is_place(start):
-            described[field] = files_hash(start, _WEIGHTS)
+            described[field] = files_hash(start, _WEIGHTS_FILES)
     return described
 
 
 def folder_content(folder: str) -> dict[str, str | Absent]:
     """A folder of a transformers model as identities see it: how the tower is built and how it reads texts."""
-    return {"folder": files_hash(folder, _DESCRIPTION)}
+    return {"folder": files_hash(folder, _DESCRIPTION_FILES)}
 
 
 def tokenizer_name(towers: TowerSettings) -> str | None:
@@ -141,7 +141,7 @@ def is_place(start: str | None) -> bool:
 
 def start_files(start: str) -> list[Path]:
     """The files of weights at a place that a tower starts from; none where it is not there."""
-    return [file for file in _files(start, _WEIGHTS) if file.is_file()]
+    return [file for file in _files(start, _WEIGHTS_FILES) if file.is_file()]
 
 
 def is_folder(text: str) -> bool:

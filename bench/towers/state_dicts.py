@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection")
 #: tensors of a CLIP state dict that belong to neither tower; no score uses them
 _UNUSED = re.compile(r"(^|\.)(logit_scale|logit_bias|attn_mask|num_batches_tracked)$")
-_SHOWN = 3  #: wrong tensors that an error names
+_SHOWN_TENSORS = 3  #: wrong tensors that an error names
 
 
 def read_state_dict(path: Path) -> dict[str, Any]:
@@ -67,8 +67,8 @@ def refuse_misfit(
         elif x.shape != wanted[name].shape:
             wrong.append(f"{given} is {_shape(x)} in the file, but {_shape(wanted[name])} in the model")
     if wrong:
-        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
-        raise UserError(f"{place}: does not fit: {'; '.join(wrong[:_SHOWN])}{more}")
+        more = f"; and {len(wrong) - _SHOWN_TENSORS} more" if len(wrong) > _SHOWN_TENSORS else ""
+        raise UserError(f"{place}: does not fit: {'; '.join(wrong[:_SHOWN_TENSORS])}{more}")
 
 
 def refusal(error: Exception) -> str:

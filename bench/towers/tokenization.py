@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bench.suite.settings import TowerSettings
 
 PAD, UNKNOWN = "<pad>", "<unk>"
-WORDS = 1 << 18  #: words whose ids a process keeps, about 60 MB
-CAPTIONS = 1 << 16  #: captions whose ids a learned vocabulary keeps
+MAX_KEPT_WORDS = 1 << 18  #: words whose ids a process keeps, about 60 MB
+MAX_KEPT_CAPTIONS = 1 << 16  #: captions whose ids a learned vocabulary keeps
 
 
 class Tokenizer(Protocol):
@@ -61,7 +61,7 @@ class SmallVocabulary:
 
     def __call__(self, texts: list[str]) -> Tensor:
         """n strings -> [n, context_length] int64; a long text loses its tail, never its end token."""
-        if len(self._rows) > CAPTIONS:
+        if len(self._rows) > MAX_KEPT_CAPTIONS:
             self._rows.clear()
         new = [text for text in dict.fromkeys(texts) if text not in self._rows]
         for text, encoding in zip(new, self.tokenizer.encode_batch(new), strict=True):
@@ -83,7 +83,7 @@ class ClipTokenizer:
 
     def __call__(self, texts: list[str]) -> Tensor:
         """n strings -> [n, context_length] int64; a long text loses its tail, never its end token."""
-        if len(self._whole.cache) > WORDS:
+        if len(self._whole.cache) > MAX_KEPT_WORDS:
             self._whole.cache = dict(self._specials)
         tokens: Tensor = self._whole(texts)
         return tokens

@@ -25,7 +25,7 @@ from bench.training.ledger import Ledger
 from bench.training.schedule import ResolvedSteps
 from methods.protocol import Clock, Method, Tensors
 
-NORM = "gradient norm"
+NORM_TERM = "gradient norm"
 
 
 class Interrupted(Exception):
@@ -137,15 +137,15 @@ class Books:
         norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
         sums = job.group.sum_(torch.stack(list(terms.values())))
         numbers = torch.cat([sums.double(), norm.to(sums.device).double()[None]]).to("cpu", non_blocking=True)
-        self._unread.append((clock.step, [*terms, NORM], numbers, _recorded() if cuda else None))
+        self._unread.append((clock.step, [*terms, NORM_TERM], numbers, _recorded() if cuda else None))
         due = clock.step % job.log_every == 0 or clock.step + 1 == job.resolved.steps
         self._read(0 if due or not cuda else 1)
         if due and self._writer is not None:
             with torch.no_grad():
                 own = dict(job.method.monitor(z, observed))
-            values = {key: value for key, value in self._values.items() if key != NORM}
+            values = {key: value for key, value in self._values.items() if key != NORM_TERM}
             line = {"step": clock.step, "phase": clock.phase, "epoch": clock.epoch, "loss": sum(values.values())}
-            line |= {"terms": values, "lr": lr, "gradient_norm": self._values[NORM]}
+            line |= {"terms": values, "lr": lr, "gradient_norm": self._values[NORM_TERM]}
             self._writer.append_metrics({**line, **own})  # no times, so that an interrupted run writes the same file
 
     def end(self, clock: Clock, optimiser: torch.optim.Optimizer, z: Tensors, observed: Tensors) -> None:
@@ -178,7 +178,7 @@ class Books:
             if stop or complete:
                 self._checkpoints.wait()
             if job.on_step is not None:
-                loss = sum(value for key, value in self._values.items() if key != NORM)
+                loss = sum(value for key, value in self._values.items() if key != NORM_TERM)
                 job.on_step(done, job.resolved.steps, loss, job.settings.batch / seconds)
         if stop and not complete:
             raise Interrupted(done)

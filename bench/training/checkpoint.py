@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 from bench.errors import one_line
 from bench.store import Damaged, RunStore, RunWriter
-from bench.store.run import SHORT
+from bench.store.run import SHORT_ID
 from bench.store.run import weights_name as weights_name
-from bench.store.verify import CHECKPOINT as CHECKPOINT
+from bench.store.verify import CHECKPOINT_FILE as CHECKPOINT_FILE
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import refusal
 from bench.training import side_towers
 from bench.training.ledger import Ledger
 from methods.protocol import Method
 
-THREAD = "checkpoint"  #: prefix of the name of the thread that writes them
+THREAD_PREFIX = "checkpoint"  #: prefix of the name of the thread that writes them
 _PARTS = {"towers", "method", "optimiser", "ledger"}
 
 
@@ -40,7 +40,7 @@ class CheckpointWriter:
     def __init__(self, out: RunWriter, steps: int) -> None:
         """steps: of the whole training, for the status."""
         self._out, self._steps = out, steps
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=THREAD_PREFIX)
         self._writing: Future[None] | None = None
         self._published = time.monotonic()
 
@@ -90,7 +90,7 @@ class CheckpointWriter:
             writing.result()
 
     def _publish(self, state: dict[str, Any]) -> None:
-        self._out.write_path(CHECKPOINT, lambda path: torch.save(state, path))
+        self._out.write_path(CHECKPOINT_FILE, lambda path: torch.save(state, path))
         self._published = time.monotonic()
         self._out.set_status("running", stage="train", step=state["step"], steps=self._steps)
 
@@ -123,7 +123,7 @@ def checkpoint_step(out: RunStore) -> int | None:
 
 
 def _loaded(out: RunStore, **how: Any) -> dict[str, Any] | None:
-    path = out.path(CHECKPOINT)
+    path = out.path(CHECKPOINT_FILE)
     if not path.exists():
         return None
     try:
@@ -135,7 +135,7 @@ def _loaded(out: RunStore, **how: Any) -> dict[str, Any] | None:
     if not isinstance(state, dict) or type(state.get("step")) is not int or not state.keys() >= _PARTS:
         raise Damaged(path, f"is no checkpoint: it should hold step, {', '.join(sorted(_PARTS))}")
     if state.get("run", out.id) != out.id:  # one from before it was stored has none
-        raise Damaged(path, f"is of another run, {str(state['run'])[:SHORT]}")
+        raise Damaged(path, f"is of another run, {str(state['run'])[:SHORT_ID]}")
     return state
 
 

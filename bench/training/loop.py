@@ -19,7 +19,7 @@ from bench.training.optimizer import make_optimiser, named_parameters, set_learn
 from methods.base import stream
 from methods.protocol import Batch, Clock, Rows, Tensors
 
-ENTRIES = 2**22  #: similarities that a tile holds at once, 16 MiB in fp32; other tiles would round differently
+TILE_ENTRIES = 2**22  #: similarities that a tile holds at once, 16 MiB in fp32; other tiles would round differently
 
 
 def anchor_tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]:
@@ -27,7 +27,7 @@ def anchor_tiles(whole_batch: bool, share: slice, batch: int) -> Iterator[slice]
     if whole_batch:
         yield slice(0, batch)
         return
-    size = max(32, ENTRIES // batch // 32 * 32)
+    size = max(32, TILE_ENTRIES // batch // 32 * 32)
     for start in range(share.start, share.stop, size):
         yield slice(start, min(start + size, share.stop))
 

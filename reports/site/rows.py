@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from bench.errors import UserError
 from bench.store import Store
 from bench.store.incoming import unpack_incoming
-from bench.store.pack import ARCHIVE, RERUNS, SUFFIX
+from bench.store.pack import ARCHIVE, ARCHIVE_SUFFIX, RERUN_SUFFIX
 from bench.store.reading import read_json
 from reports.headlines import headlines, primary
 from reports.measure import cell
@@ -78,7 +78,7 @@ def opened(path: Path, check: Check | None = None) -> Iterator[list[Source]]:
         store = Store(path)
         yield [Source(load(name, store)) for name in store.plans()]
         return
-    note: Any = read_json(path.with_name(path.name.removesuffix(SUFFIX) + RERUNS))
+    note: Any = read_json(path.with_name(path.name.removesuffix(ARCHIVE_SUFFIX) + RERUN_SUFFIX))
     consistent = isinstance(note, dict) and note.get("consistent") is True
     with unpack_incoming(path) as store:
         computed = check(path, store) if check and path.name != ARCHIVE else None
@@ -88,7 +88,7 @@ def opened(path: Path, check: Check | None = None) -> Iterator[list[Source]]:
 
 def name_of(path: Path) -> str:
     """Return what a store, an archive or a bundle is called on the board."""
-    return path.parent.name if path.name == ARCHIVE else path.name.removesuffix(SUFFIX)
+    return path.parent.name if path.name == ARCHIVE else path.name.removesuffix(ARCHIVE_SUFFIX)
 
 
 def listed(paths: Sequence[Path]) -> list[Path]:
@@ -98,7 +98,7 @@ def listed(paths: Sequence[Path]) -> list[Path]:
     """
     sources: list[Path] = []
     for path in paths:
-        inside = sorted({*path.glob(f"*{SUFFIX}"), *path.glob(f"*/{ARCHIVE}")})
+        inside = sorted({*path.glob(f"*{ARCHIVE_SUFFIX}"), *path.glob(f"*/{ARCHIVE}")})
         itself = path.is_file() or (path / "runs").is_dir()
         if not itself and not inside:
             raise UserError(f"{path}: has no runs: it should be a store, an archive, or a folder of archives")

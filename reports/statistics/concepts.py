@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bench.catalogue.families.random_guess import RECALLS, TOPS
+from bench.catalogue.families.random_guess import RECALL_KS, TOP_KS
 from bench.catalogue.families.tied_hits import hit_probability
 from bench.store import Damaged
 from reports.headlines import Named
@@ -27,10 +27,10 @@ MEANING = (
 MEANING_OF_BOTH = (
     "over both: 95 %, other seeds and other test concepts together, by variance components; it speaks of the methods"
 )
-_RECALLS = tuple(f"{side}_r{k}" for side in ("i2t", "t2i") for k in RECALLS)
+_RECALLS = tuple(f"{side}_r{k}" for side in ("i2t", "t2i") for k in RECALL_KS)
 _PARTS = {"mean_recall": _RECALLS, "mean_r1": ("i2t_r1", "t2i_r1")}  #: metrics that are means of others
 _COUNTS = ("better", "tied_wrong", "tied_right")
-_PLACES = tuple(str(k) for k in {*RECALLS, *TOPS})
+_PLACES = tuple(str(k) for k in {*RECALL_KS, *TOP_KS})
 Arrays = Mapping[str, np.ndarray]
 
 

@@ -185,7 +185,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_entry_point_is_a_method(install: Path) -> None:
     (install / "entry_points.txt").write_text("[bench.methods]\nmine = lab_method:Mine\n")
     write(install.parent, GOOD, "lab_method.py")
-    assert importlib.metadata.entry_points(group=registry.GROUP)
+    assert importlib.metadata.entry_points(group=registry.ENTRY_POINT_GROUP)
     assert registry.find_method("mine").__module__ == "lab_method"
     assert registry.method_source("mine").path == install.parent / "lab_method.py"
 

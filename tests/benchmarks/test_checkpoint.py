@@ -17,7 +17,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from bench.store import RunWriter, Store, writing
 from bench.suite.settings import TowerSettings, TrainSettings
 from bench.towers.build import OpenClipTowers, build_towers, tokenizer_of
-from bench.training.checkpoint import CHECKPOINT, CheckpointWriter
+from bench.training.checkpoint import CHECKPOINT_FILE, CheckpointWriter
 from bench.training.ledger import Ledger
 from bench.training.optimizer import make_optimiser, set_trainable
 from methods.clip import Clip
@@ -57,7 +57,7 @@ def since(began: tuple[float, float]) -> tuple[float, float]:
 def at_once(out: RunWriter, towers: OpenClipTowers, method: Clip, optimiser: torch.optim.Optimizer) -> None:
     """The writer before: everything in the calling thread."""
     parts = {"towers": towers.state_dict(), "method": method.state_dict(), "optimiser": optimiser.state_dict()}
-    out.write_path(CHECKPOINT, lambda path: torch.save({"step": 1, **parts}, path))
+    out.write_path(CHECKPOINT_FILE, lambda path: torch.save({"step": 1, **parts}, path))
 
 
 def test_a_copy_holds_a_step_up_for_less_than_the_write(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_copy_holds_a_step_up_for_less_than_the_write(benchmark: BenchmarkFixt
                 checkpoints.wait()
 
     benchmark.pedantic(in_turn, rounds=1)
-    size = os.path.getsize(next(tmp_path.rglob(CHECKPOINT)))
+    size = os.path.getsize(next(tmp_path.rglob(CHECKPOINT_FILE)))
     medians = {name: [statistics.median(one[k] for one in each[1:]) for k in (0, 1)] for name, each in held.items()}
     ratios = [new / old for new, old in zip(medians["by a thread"], medians["at once"], strict=True)]
     benchmark.extra_info.update(peer="written at once", ratio=f"{ratios[0]:.2f} times its seconds")

@@ -186,7 +186,7 @@ def test_every_evaluation_set_is_found_by_each_of_its_names(evaluation_folder: P
             assert evaluation_sets.parse_dataset(entry.written(split)) == (entry, split)
             assert entry.count(split) == getattr(entry, split)
         assert evaluation_sets.unknown_set(name) == ""
-        assert evaluation_sets.OWN.fullmatch(name)
+        assert evaluation_sets.OWN_SET_NAME.fullmatch(name)
         assert (entry.kind == "classification") == (entry.classes > 0)
         if entry.metric in ("top1", "top5", "mean_per_class_recall", "f1_macro"):
             assert entry.classes > 1

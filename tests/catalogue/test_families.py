@@ -137,8 +137,8 @@ def own_set(folder: Path, webdataset_folder: Folder) -> None:
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the catalogue of evaluation data, to add an entry to."""
     copy = tmp_path / "evaluation_sets.yaml"
-    copy.write_text(evaluation_sets.CATALOGUE.read_text())
-    monkeypatch.setattr(evaluation_sets, "CATALOGUE", copy)
+    copy.write_text(evaluation_sets.CATALOGUE_FILE.read_text())
+    monkeypatch.setattr(evaluation_sets, "CATALOGUE_FILE", copy)
     evaluation_sets.evaluation_sets.cache_clear()
     yield copy
     evaluation_sets.evaluation_sets.cache_clear()

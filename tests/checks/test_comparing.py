@@ -16,8 +16,8 @@ from torch import Tensor
 
 from bench.checks import lab, suite
 from bench.checks.subject import (
+    BATCH,
     ROWS,
-    TOTAL,
     Failed,
     Subject,
     constants,
@@ -138,14 +138,14 @@ def test_a_subjects_leaves_are_unit_rows_and_the_callers_own() -> None:
     subject = Subject("clip")
     (method, z), (again, rows) = (subject.embedded(subject.variants[0]) for _ in range(2))
     assert {name: (x.shape[0], x.dtype, x.requires_grad) for name, x in z.items()} == dict.fromkeys(
-        ("image", "text"), (TOTAL, torch.float64, True)
+        ("image", "text"), (BATCH, torch.float64, True)
     )
-    assert torch.allclose(z["image"].norm(dim=1), torch.ones(TOTAL, dtype=torch.float64))
+    assert torch.allclose(z["image"].norm(dim=1), torch.ones(BATCH, dtype=torch.float64))
     method.scale.rho.data.fill_(9.0)
     z["image"].data.zero_()
     assert float(again.scale.rho.detach()) != 9.0
     assert bool((subject.embedded(subject.variants[0])[1]["image"] == rows["image"]).all())
-    assert TOTAL < ROWS
+    assert BATCH < ROWS
 
 
 def results() -> list[Result]:

@@ -22,7 +22,7 @@ from bench.store import RunStore, Store, writing
 from bench.suite.run import Run
 from bench.suite.settings import SNAPSHOTS
 from bench.suite.suite import load_suite
-from bench.training.checkpoint import CHECKPOINT, weights_name
+from bench.training.checkpoint import CHECKPOINT_FILE, weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.ledger import Ledger
@@ -125,7 +125,7 @@ def test_a_reference_side_is_frozen_and_its_start_another_matter(trained: Traine
     assert all(torch.equal(side[name], x) for name, x in own.items())
     assert not job.towers.side.training
     assert not any(p.requires_grad for p in job.towers.side.parameters())
-    assert "side" not in torch.load(out.path(CHECKPOINT), weights_only=True), "the run it is of has it"
+    assert "side" not in torch.load(out.path(CHECKPOINT_FILE), weights_only=True), "the run it is of has it"
     assert not any("side" in name for name in load_file(out.path(weights_name(1.0))))
     assert bytes_of(out) != bytes_of(trained.train("from_reference"))
     # At step 0 it stands where CLIP stood: what it says of the contrast is what CLIP said.
@@ -155,7 +155,7 @@ def test_an_average_follows_parameters_and_copies_buffers(tmp_path: Path, plugin
     buffers = dict(job.towers.side.named_buffers())
     assert any(name.endswith("running_mean") and x.abs().sum() > 0 for name, x in buffers.items())
     assert all(torch.equal(buffers[name], x) for name, x in job.towers.named_buffers())
-    saved = torch.load(tmp_path / "run" / CHECKPOINT, weights_only=True)["side"]
+    saved = torch.load(tmp_path / "run" / CHECKPOINT_FILE, weights_only=True)["side"]
     assert all(torch.equal(saved[name], x) for name, x in job.towers.side.state_dict().items())
 
 

@@ -85,4 +85,4 @@ def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -
 
 def test_every_check_has_a_line_about_it() -> None:
     assert all(check.about for check in CHECKS)
-    assert set(suite.SIGNS) == {"passed", "failed", "skipped", "expected"}
+    assert set(suite.OUTCOME_SIGNS) == {"passed", "failed", "skipped", "expected"}

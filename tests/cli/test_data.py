@@ -39,7 +39,7 @@ def write_set(folder: Path, changed: str = "") -> Path:
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(folders_of_data.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(folders_of_data.DATA_VARIABLE, str(tmp_path))
     return tmp_path
 
 

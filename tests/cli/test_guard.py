@@ -24,7 +24,7 @@ from tokenizers import models
 import bench
 from bench import reading
 from bench.cli.guard import guard
-from bench.errors import UNFINISHED, UserError
+from bench.errors import EXIT_UNFINISHED, UserError
 from bench.machine.device_lock import InUse
 
 ROOT = Path(bench.__file__).parents[1]
@@ -159,7 +159,7 @@ def ended(capsys: pytest.CaptureFixture[str], error: BaseException) -> tuple[int
 
 def test_expected_errors_keep_their_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(capsys, UserError("s.yaml:3: wrong", "s.yaml:4: too")) == (2, "s.yaml:3: wrong\ns.yaml:4: too\n")
-    assert ended(capsys, InUse("busy")) == (UNFINISHED, "busy\n")
+    assert ended(capsys, InUse("busy")) == (EXIT_UNFINISHED, "busy\n")
     assert ended(capsys, SystemExit(7)) == (7, "")
     code, said = ended(capsys, KeyboardInterrupt())
     assert (code, said.count("\n")) == (130, 1)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from bench.cli import app
 from bench.data import evaluation, fetching
-from bench.data.fetching import TRIES, fetch_evaluation, fetch_shards, names_shards
+from bench.data.fetching import MAX_TRIES, fetch_evaluation, fetch_shards, names_shards
 from bench.data.shards import load_shard_pairs as training
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
@@ -76,7 +76,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(fetching, "PAUSE", 0.0)
+    monkeypatch.setattr(fetching, "RETRY_SECONDS", 0.0)
     return tmp_path / "data"
 
 
@@ -112,8 +112,8 @@ def test_a_copy_of_shards_that_stopped_goes_on(tmp_path: Path, tars: Tars, serve
     ):
         fetch_shards("mine", source, said.append)
     assert [path.name for path in (data / "mine").iterdir()] == ["00000.tar"]
-    assert server.asked.count("/00001.tar?download=true") == TRIES
-    assert len(said) == TRIES, "the first shard, and a line for each further try"
+    assert server.asked.count("/00001.tar?download=true") == MAX_TRIES
+    assert len(said) == MAX_TRIES, "the first shard, and a line for each further try"
     assert said[1].endswith("bytes are missing at its end); it is tried again")
     server.cut.clear()
     server.asked.clear()
@@ -148,8 +148,8 @@ def test_brackets_are_no_pattern_for_the_programs_that_gopen_starts(
 def test_a_copy_is_bounded_while_it_runs(
     tmp_path: Path, server: Server, data: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "TAR_BYTES", 10_000)
-    monkeypatch.setattr(fetching, "PIECE", 4096)
+    monkeypatch.setattr(fetching, "MAX_TAR_BYTES", 10_000)
+    monkeypatch.setattr(fetching, "PIECE_BYTES", 4096)
     (tmp_path / "there" / "0.tar").write_bytes(bytes(50_000))
     source = {"web": f"{server.url}/0.tar", "pipe": "pipe:cat /dev/zero; : 0.tar"}[kind]
     with pytest.raises(UserError, match=r"0\.tar: has more bytes than such a file can have, or than the disk has room"):
@@ -167,8 +167,8 @@ def test_a_host_or_a_server_that_fails_is_said_at_once(server: Server, monkeypat
     server.broken.add("/0.tar")
     with pytest.raises(UserError, match=r"cannot be fetched \(500 Internal Server Error\); the same"):
         fetch_shards("mine", f"{server.url}/0.tar", said.append)
-    assert len(server.asked) == TRIES
-    assert len(said) == len(paused) == TRIES - 1
+    assert len(server.asked) == MAX_TRIES
+    assert len(said) == len(paused) == MAX_TRIES - 1
     assert all(line.endswith("cannot be fetched (500 Internal Server Error); it is tried again") for line in said)
 
 

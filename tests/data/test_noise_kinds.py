@@ -207,7 +207,7 @@ def test_a_file_with_one_entry_an_image_moves_all_its_captions(tmp_path: Path) -
 def test_an_index_with_a_row_for_each_caption_knows_its_images(
     tmp_path: Path, tars: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path))
     members = []
     for key in ("b", "b#0", "a", "c"):
         captions = json.dumps({"captions": [f"{key} {k}" for k in range(1 + len(key))]})
@@ -457,7 +457,7 @@ def test_poisoned_rows_alone_are_changed_before_they_are_augmented() -> None:
 def test_photographs_get_the_trigger_at_training_size(
     tmp_path: Path, tars: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path))
     home = tars.write_set(tmp_path / "toy", shards=1, rows=6)
     build_index(expand_sources([str(home)]), home / "index.parquet", workers=1)
     pairs = data_source(DataSettings(name="toy", size=28)).pairs()

@@ -211,7 +211,7 @@ DARK = Augmentation(
 @pytest.fixture
 def shards_suite(tmp_path: Path, tars: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A suite on a small set of shards, without a recipe for images."""
-    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path))
     home = tars.write_set(tmp_path / "toy", shards=2, rows=20)
     build_index(expand_sources([str(home)]), home / "index.parquet", workers=1)
     (tmp_path / "tiny.yaml").write_text(EMOJI + "data: {name: toy, size: 32, workers: 0}\nnoise: {rates: [0.5]}\n")
@@ -259,7 +259,7 @@ LIST = TrainingSet("weblist", rows=100, page="https://example.org/list", gigabyt
 
 
 def test_a_training_set_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path))
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(EMOJI + "data: {name: squares, size: 32}\nnoise: {rates: [0.5]}\n")
     with added(TRAINING_SETS, SQUARES):

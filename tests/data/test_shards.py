@@ -29,7 +29,7 @@ from bench.suite.settings import DataSettings
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv(folders_of_data.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(folders_of_data.DATA_VARIABLE, str(tmp_path))
     return tmp_path
 
 
@@ -95,7 +95,7 @@ def test_other_processes_and_threads_read_the_same(toy):
 
 
 def test_few_files_are_open_at_a_time(toy, monkeypatch):
-    monkeypatch.setattr(shard_pairs, "OPEN", 2)
+    monkeypatch.setattr(shard_pairs, "MAX_OPEN_SHARDS", 2)
     before = len(os.listdir("/proc/self/fd"))
     pairs = indexed(toy)
     for row in (0, 15, 25, 35, 0, 55):
@@ -257,7 +257,7 @@ def test_an_index_whose_texts_are_not_those_of_its_hashes_is_refused(toy, column
     with pytest.raises(UserError, match=said):
         training(DataSettings(name="toy", size=16))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_pairs, "SAMPLE", 1)
+        patch.setattr(shard_pairs, "SAMPLED_ROWS", 1)
         forged = training(DataSettings(name="toy", size=16))
     assert forged.content_hash == honest.content_hash
     assert len(forged.images(np.arange(17))) == 17

@@ -34,7 +34,7 @@ def test_a_part_is_named_by_all_that_it_follows_from(tmp_path, tars, monkeypatch
     tars.write(path, [*tars.sample("a", 0), ("b.txt", bytes(20_000))])
     os.utime(path, ns=(10**18, 10**18))
     jobs.append(job(tmp_path))
-    monkeypatch.setattr(parts, "RULES", parts.RULES + 1)
+    monkeypatch.setattr(parts, "RULES_VERSION", parts.RULES_VERSION + 1)
     jobs.append(job(tmp_path))
     assert len({one.part for one in jobs}) == len(jobs)
     path.unlink()

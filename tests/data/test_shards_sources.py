@@ -18,7 +18,7 @@ from bench.suite.settings import DataSettings
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setenv(folders_of_data.VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv(folders_of_data.DATA_VARIABLE, str(tmp_path / "data"))
     return tmp_path / "data"
 
 

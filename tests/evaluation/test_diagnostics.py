@@ -19,7 +19,7 @@ from bench.launch.execute import execute_run
 from bench.planning.planned import Planned
 from bench.planning.planner import plan
 from bench.store import RunStore, RunWriter, Store, writing
-from bench.store.histograms import BINS, DIGITS, histogram, store_diagnostics
+from bench.store.histograms import BINS, STORED_DIGITS, histogram, store_diagnostics
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.loop import Interrupted
@@ -45,7 +45,7 @@ def test_a_histogram_counts_every_number_or_says_that_it_dropped_it() -> None:
 
 def test_a_logarithmic_histogram_drops_what_has_no_logarithm() -> None:
     found = histogram(Diagnostic("x", "", "", {"a": numbers(1e-3, 1e5, 0.0, -1.0)}, log=True))
-    assert np.diff(np.log10(found["edges"])) == pytest.approx(np.full(BINS, 8 / BINS), rel=10.0 ** (1 - DIGITS))
+    assert np.diff(np.log10(found["edges"])) == pytest.approx(np.full(BINS, 8 / BINS), rel=10.0 ** (1 - STORED_DIGITS))
     assert (found["series"]["a"]["n"], found["series"]["a"]["dropped"]) == (2, 2)
 
 

@@ -399,7 +399,7 @@ def test_training_pairs_pass_in_chunks_without_changing_a_number(
     again = measures.pair_confidences(Features(*model, "c", "1", tmp_path), pairs, manifest)
     assert seen == []  # kept through a kill
     assert torch.equal(again["confidence"], whole["confidence"])
-    monkeypatch.setattr(measures, "CHUNK", 100)
+    monkeypatch.setattr(measures, "CHUNK_PAIRS", 100)
     parts = measures.pair_confidences(Features(*model, "c", "1", None), pairs, manifest)
     assert max(seen) == 100
     torch.testing.assert_close(parts["confidence"], whole["confidence"])
@@ -407,7 +407,7 @@ def test_training_pairs_pass_in_chunks_without_changing_a_number(
 
 
 def test_features_in_memory_have_a_limit(model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(features, "HELD", 2 * 4 * 32)
+    monkeypatch.setattr(features, "HELD_BYTES", 2 * 4 * 32)
     held = Features(*model, "c", "1", tmp_path)
     seen: list[int] = []
     model[1].text.register_forward_hook(lambda _module, inputs, _output: seen.append(len(inputs[0])))
@@ -421,7 +421,7 @@ def test_features_in_memory_have_a_limit(model: Model, monkeypatch: pytest.Monke
 def test_processes_keep_the_order_and_hand_on_mistakes(
     evaluation_folder: Path, webdataset_folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pixels, "FEW", 20)
+    monkeypatch.setattr(pixels, "MIN_ROWS_PER_WORKER", 20)
     monkeypatch.setattr(pixels, "worker_count", lambda *_: 2)
     webdataset_folder(evaluation_folder / "wds_pets", classified(40), classes=CLASSES, templates=TEMPLATES)
     pairs = evaluation.load_evaluation_set("pets", 16)

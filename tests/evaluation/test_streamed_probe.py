@@ -57,8 +57,8 @@ class LiveBytes(TorchDispatchMode):
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sweep is streamed, and a chunk of the digits has 45 rows."""
-    monkeypatch.setattr(probe, "BOUND", 0)
-    monkeypatch.setattr(streamed, "CHUNK", 45 * 4 * (5 * 64 + 4 * 10))
+    monkeypatch.setattr(probe, "MAX_SWEEP_BYTES", 0)
+    monkeypatch.setattr(streamed, "CHUNK_BYTES", 45 * 4 * (5 * 64 + 4 * 10))
 
 
 @pytest.mark.usefixtures("tiny")
@@ -128,7 +128,7 @@ def test_small_features_are_held_on_a_gpu_with_room_alone() -> None:
 
 def highest(rows: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Bytes of tensors at the highest point of a sweep's problem and two fits, features left out."""
-    monkeypatch.setattr(streamed, "CHUNK", 1 << 20)
+    monkeypatch.setattr(streamed, "CHUNK_BYTES", 1 << 20)
     draws = torch.Generator().manual_seed(0)
     labels = torch.arange(rows) % 50
     features = torch.randn(rows, 32, generator=draws) + torch.randn(50, 32, generator=draws)[labels]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bench.adapters import registry
 from bench.checks.lab import some_rows
-from bench.checks.subject import TOTAL, WHOLE, Subject, constants, largest_gap, loss_and_gradients, moments, total_of
+from bench.checks.subject import BATCH, WHOLE, Subject, constants, largest_gap, loss_and_gradients, moments, total_of
 from methods.protocol import Batch, Tensors
 
 #: relative to the largest entry; fp32 sums of 40 x 40 exponentials at scales up to 100 keep about five digits
@@ -53,7 +53,7 @@ def test_a_step_keeps_everything_on_its_device_and_finite(name: str, device: tor
         method, z = subject.embedded(subject.variants[0])
         method.to(device, torch.float32)
         leaves = moved(z, device, torch.float32)
-        observed, drawn = constants(method, leaves, when, torch.arange(TOTAL, device=device))
+        observed, drawn = constants(method, leaves, when, torch.arange(BATCH, device=device))
         for what, x in [*observed.items(), *drawn.items(), *method.state_dict().items()]:
             assert x.device.type == device.type, what
         assert torch.isfinite(total_of(method.loss(leaves, drawn, WHOLE)))
@@ -63,7 +63,7 @@ def test_a_step_keeps_everything_on_its_device_and_finite(name: str, device: tor
 def test_embeddings_of_bf16_towers_are_near_those_of_fp32(name: str, device: torch.device) -> None:
     instance = Subject(name).instance({})
     instance.towers.to(device), instance.method.to(device)
-    rows = on(some_rows(instance.towers, TOTAL, views=instance.method.extra_views), device)
+    rows = on(some_rows(instance.towers, BATCH, views=instance.method.extra_views), device)
     with torch.no_grad():
         plain: dict[str, Tensor] = deepcopy(instance.method).encode(instance.towers, rows)
         with torch.autocast(device.type, torch.bfloat16):
@@ -91,5 +91,5 @@ def test_a_batch_is_observed_where_its_rows_are(device: torch.device) -> None:
     method.to(device, torch.float32)
     leaves = moved(z, device, torch.float32)
     with torch.no_grad():
-        method.observe(leaves, Batch(torch.arange(TOTAL, device=device), moments(method)[0]))
+        method.observe(leaves, Batch(torch.arange(BATCH, device=device), moments(method)[0]))
     assert all(x.device.type == device.type for x in method.state_dict().values())

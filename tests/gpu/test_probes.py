@@ -27,14 +27,14 @@ def splits() -> tuple[Labelled, Labelled]:
     return both.select(torch.arange(800) < 600), both.select(torch.arange(800) >= 600)
 
 
-@pytest.mark.parametrize("bound", [0, probe.BOUND], ids=["streamed", "held"])
+@pytest.mark.parametrize("bound", [0, probe.MAX_SWEEP_BYTES], ids=["streamed", "held"])
 def test_a_sweep_on_a_device_answers_as_on_the_cpu(
     bound: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, validation = splits()
     expected = probe.sweep_probe(train, validation, 10, CPU)
-    monkeypatch.setattr(probe, "BOUND", bound)
-    monkeypatch.setattr(streamed, "CHUNK", 50_000)
+    monkeypatch.setattr(probe, "MAX_SWEEP_BYTES", bound)
+    monkeypatch.setattr(streamed, "CHUNK_BYTES", 50_000)
     found = probe.sweep_probe(train, validation, 10, device)
     assert found.solution.weight.device.type == device.type
     assert (found.correct(validation) == expected.correct(validation)).mean() > 0.98
@@ -42,7 +42,7 @@ def test_a_sweep_on_a_device_answers_as_on_the_cpu(
 
 def test_chunks_travel_to_the_device(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     train, validation = splits()
-    monkeypatch.setattr(streamed, "CHUNK", 50_000)
+    monkeypatch.setattr(streamed, "CHUNK_BYTES", 50_000)
     expected, found = (streamed.StreamedProblem([train, validation], 10, place).fit(1.0) for place in (CPU, device))
     assert found.weight.device.type == device.type
     torch.testing.assert_close(found.weight.cpu(), expected.weight, atol=5e-3, rtol=5e-3)

@@ -42,15 +42,15 @@ import pytest
 import bench
 from bench.cli.guard import UNEXPECTED, explain
 from bench.console.progress import Progress
-from bench.errors import UNFINISHED, UserError
+from bench.errors import EXIT_UNFINISHED, UserError
 from bench.launch.launchers.local import run_all
 from bench.planning import planner
 from bench.planning.planned import Planned
 from bench.store import Store
-from bench.store.reading import ASIDE
+from bench.store.reading import SET_ASIDE
 from bench.store.verify import verify_store
 from bench.suite.suite import load_suite
-from bench.training.checkpoint import THREAD
+from bench.training.checkpoint import THREAD_PREFIX
 
 EXAMPLES = int(os.environ.get("BENCH_HOSTILE_EXAMPLES", "4"))
 SEED = int(os.environ.get("BENCH_HOSTILE_SEED", "0"))
@@ -90,7 +90,7 @@ def watch(number: int = 0, fault: Fault = lambda: None) -> Iterator[Callable[[],
     counter, last, main = itertools.count(1), 0, threading.get_ident()
 
     def watched_thread() -> bool:
-        return threading.get_ident() == main or threading.current_thread().name.startswith(THREAD)
+        return threading.get_ident() == main or threading.current_thread().name.startswith(THREAD_PREFIX)
 
     def watched(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **keywords: Any) -> Any:
@@ -139,7 +139,7 @@ def make(planned: list[Planned], root: Path) -> int:
     except Exception as error:
         known = isinstance(error, UserError | OSError)
         return explain(error)[0] if known and explain(error)[0] != UNEXPECTED else UNEXPECTED_CODE
-    return UNFINISHED if summary.busy or summary.interrupted else 1 if summary.failed else 0
+    return EXIT_UNFINISHED if summary.busy or summary.interrupted else 1 if summary.failed else 0
 
 
 def started(planned: list[Planned], root: Path, number: int = 0, fault: Fault = lambda: None) -> tuple[int, mmap.mmap]:
@@ -197,7 +197,7 @@ class World:
         self.counts[kind] += happened[0]
         self.story[-1] += f"; ended with {code}"
         killed = {"kill": [-signal.SIGKILL], "burst": [-signal.SIGXFSZ]}.get(kind, [])
-        assert code in (0, 1, 2, UNFINISHED, *killed), self.story
+        assert code in (0, 1, 2, EXIT_UNFINISHED, *killed), self.story
 
     def clean(self) -> int:
         pid, _ = started(self.planned, self.root)
@@ -213,7 +213,7 @@ def promised(root: Path) -> dict[str, str]:
     """
     names = ("weights-*", "metrics.jsonl", "settings.json", "diagnostics.json", "noise.parquet", "hashes.json")
     paths = [path for name in (*names, "evaluations/*/*") for path in sorted(root.glob(f"runs/*/{name}"))]
-    paths = [path for path in paths if not any(ASIDE.search(part) for part in path.parts)]
+    paths = [path for path in paths if not any(SET_ASIDE.search(part) for part in path.parts)]
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

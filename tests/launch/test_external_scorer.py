@@ -22,7 +22,7 @@ from bench.planning import requirements
 from bench.planning.planner import Planner, plan
 from bench.store import RunStore, Store
 from bench.store.incoming import refuse_run
-from bench.store.writer import KEPT
+from bench.store.writer import KEPT_FILE
 from bench.suite.run import Run, run_of_settings
 from bench.suite.suite import Suite, load_suite
 from bench.training import external_scorer
@@ -90,7 +90,7 @@ def refused(suite: Suite) -> str:
 
 def test_the_reference_runs_own_weights_keep_the_same_pairs(made: Store) -> None:
     run, other = run_in(made, "outside"), run_in(made, "filtered")
-    outside, filtered = pq.read_table(run.path(KEPT)), pq.read_table(other.path(KEPT))
+    outside, filtered = pq.read_table(run.path(KEPT_FILE)), pq.read_table(other.path(KEPT_FILE))
     assert outside["key"].to_pylist() == filtered["key"].to_pylist()
     assert outside["score"].to_pylist() == filtered["score"].to_pylist()
     assert run.path("weights-100.safetensors").read_bytes() == other.path("weights-100.safetensors").read_bytes()
@@ -277,7 +277,7 @@ def test_a_model_with_variances_keeps_the_nearest_pairs(made: Store, tmp_path: P
     texts = stored.features.extracted_texts([own[0] for own in inputs.noise.texts(inputs.pairs, rows)])
     apart = (images["embedding"] - texts["embedding"]).double().square().sum(1)
     distance = apart + sum(side["logvar"].double().exp().sum(1) for side in (images, texts))
-    kept, n = pq.read_table(run.path(KEPT))["row"].to_numpy().copy(), len(rows)
+    kept, n = pq.read_table(run.path(KEPT_FILE))["row"].to_numpy().copy(), len(rows)
     assert len(kept) == math.ceil(0.3 * n)
     others = np.setdiff1d(rows, kept)
     assert distance[torch.from_numpy(kept)].max() <= distance[torch.from_numpy(others)].min() + 1e-5

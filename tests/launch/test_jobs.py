@@ -90,7 +90,7 @@ from bench.launch.launchers import local
 from forked_server import prepare
 
 prepare()
-local.WORTHWHILE, local.cores = 0, lambda: 3
+local.MIN_PARALLEL_FLOPS, local.cores = 0, lambda: 3
 main()
 """
 

@@ -9,7 +9,7 @@ import pytest
 
 import bench
 from bench.launch.launchers import local
-from bench.launch.launchers.local import WORTHWHILE, suitable_jobs
+from bench.launch.launchers.local import MIN_PARALLEL_FLOPS, suitable_jobs
 from bench.planning import planner
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -32,7 +32,9 @@ def waiting(tmp_path_factory: pytest.TempPathFactory) -> list[Planned]:
     folder = tmp_path_factory.mktemp("waiting")
     (folder / "waiting.yaml").write_text(SUITE)
     planned = planner.plan(bench.load_suite(folder / "waiting.yaml").runs(), Store(folder / "out"))
-    long = replace(planned[0].resolved, step_flops=dict.fromkeys(planned[0].resolved.step_flops, int(WORTHWHILE)))
+    long = replace(
+        planned[0].resolved, step_flops=dict.fromkeys(planned[0].resolved.step_flops, int(MIN_PARALLEL_FLOPS))
+    )
     return [replace(one, resolved=long) for one in planned]
 
 

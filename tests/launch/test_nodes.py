@@ -17,7 +17,7 @@ import torch
 from bench.errors import UserError
 from bench.launch.torchrun import RankPlace, launcher_place
 from bench.store import RunStore, Store
-from bench.store.writer import KEPT
+from bench.store.writer import KEPT_FILE
 
 SUITE = """
 name: nodes
@@ -142,9 +142,9 @@ def test_two_nodes_give_the_losses_and_kept_pairs_of_two_processes_and_of_one(
             run = found[name][identity]
             assert run.environment()["ranks"]["world"] == 2
             assert [line["loss"] for line in run.metrics()] == pytest.approx(alone, rel=1e-9)
-            if single.path(KEPT).exists():
-                assert pq.read_table(run.path(KEPT))["key"] == pq.read_table(single.path(KEPT))["key"]
-    assert sum(run.path(KEPT).exists() for run in found["nodes"].values()) == 1
+            if single.path(KEPT_FILE).exists():
+                assert pq.read_table(run.path(KEPT_FILE))["key"] == pq.read_table(single.path(KEPT_FILE))["key"]
+    assert sum(run.path(KEPT_FILE).exists() for run in found["nodes"].values()) == 1
 
 
 def test_all_ranks_are_one_worker(

@@ -21,7 +21,7 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import file_hash
 from bench.launch.claimed import SEQUENTIAL
-from bench.launch.launchers.ray import LOSSES, _Attempt, _Queue
+from bench.launch.launchers.ray import MAX_LOSSES, _Attempt, _Queue
 from bench.planning import planner
 from bench.store import RunStore, Store
 from bench.store.claim import live_holder
@@ -147,11 +147,11 @@ def test_a_run_fails_after_losses_without_progress_alone(tmp_path: Path) -> None
     one = planner.plan(load_suite(tmp_path / "spread.yaml").runs()[:1], store)[0]
     queue = _Queue(store, RaySettings(), SEQUENTIAL, "spread", Progress(io.StringIO()))
     attempt = _Attempt(one)
-    for _ in range(LOSSES - 1):
+    for _ in range(MAX_LOSSES - 1):
         assert queue._after_loss(attempt, "gone", stopping=False) is None
     store.run(one.id).folder.mkdir(parents=True)
     store.run(one.id).path("checkpoint.pt").touch()
-    for _ in range(LOSSES - 1):
+    for _ in range(MAX_LOSSES - 1):
         assert queue._after_loss(attempt, "gone", stopping=False) is None
     outcome = queue._after_loss(attempt, "gone", stopping=False)
     assert outcome == ("failed", "5 Ray tasks in a row were lost without progress: gone")

@@ -22,7 +22,7 @@ from bench.planning import tune
 from bench.planning.planner import Planner, plan
 from bench.planning.trial_settings import settings_of
 from bench.store import RunStore, Store
-from bench.store.writer import KEPT
+from bench.store.writer import KEPT_FILE
 from bench.suite.suite import Suite, load_suite
 from bench.towers.build import normalise
 from bench.training.inputs import InputsReader
@@ -83,7 +83,7 @@ def test_the_rows_of_highest_cosine_are_kept(made: Path) -> None:
     cosine = (image * text).sum(1).numpy()
     previous: set[int] = set()
     for label, share in (("stricter", 0.3), ("filtered", 0.6)):
-        table = pq.read_table(runs[label].path(KEPT))
+        table = pq.read_table(runs[label].path(KEPT_FILE))
         kept = table["row"].to_numpy()
         assert len(kept) == np.ceil(share * len(rows))
         assert np.allclose(table["score"].to_numpy(), cosine[kept], atol=1e-5)
@@ -136,12 +136,12 @@ def test_every_filter_keeps_the_rows_of_its_own_score(tmp_path: Path) -> None:
     cosine = (image["embedding"] * text["embedding"]).sum(1).numpy()
     asked = {"by rcl": confidence, "s_clip_loss": loss, "norm_sim": norm, "clean teacher": cosine}
     for label, score in asked.items():
-        table = pq.read_table(runs[label].path(KEPT))
+        table = pq.read_table(runs[label].path(KEPT_FILE))
         kept = table["row"].to_numpy()
         assert len(kept) == np.ceil(0.6 * len(rows)), label
         assert np.allclose(table["score"].to_numpy(), score[kept], rtol=1e-4, atol=1e-4), label
         assert score[kept].min() >= np.delete(score, kept).max() - 1e-4, label
-    assert len({tuple(pq.read_table(runs[label].path(KEPT))["row"].to_pylist()) for label in asked}) == len(asked)
+    assert len({tuple(pq.read_table(runs[label].path(KEPT_FILE))["row"].to_pylist()) for label in asked}) == len(asked)
     notes = {note for table in tables(load("scored", store)) for note in table.footnotes}
     assert any(note.startswith("by rcl: trained on the pairs of highest confidence under") for note in notes)
     assert any("clean teacher: " in note and "trained on clean pairs on top of its budget" in note for note in notes)
@@ -155,7 +155,7 @@ def test_precision_and_recall_of_the_choice_are_measured(made: Path) -> None:
             assert "kept_precision" not in found
             continue
         noise = pq.read_table(run.stored.path("noise.parquet"))
-        kept = pq.read_table(run.stored.path(KEPT))["row"].to_numpy()
+        kept = pq.read_table(run.stored.path(KEPT_FILE))["row"].to_numpy()
         n = json.loads(noise.schema.metadata[b"noise"])["n"]
         clean = np.setdiff1d(np.arange(n), noise["row"].to_numpy())
         right = len(np.intersect1d(kept, clean))
@@ -241,10 +241,10 @@ def test_every_rank_trains_on_the_recorded_rows(
     code, output = start_bench(*start, "--only", "filtered", "--set", "budget.samples=320").finish()
     assert code == 0, output
     run = next(run for label, run in runs_of(Store(tmp_path / "out")).items() if label == "filtered")
-    together, record = [line["loss"] for line in run.metrics()], run.path(KEPT).read_bytes()
+    together, record = [line["loss"] for line in run.metrics()], run.path(KEPT_FILE).read_bytes()
     unfinish(run)
     run_it(tmp_path, tmp_path / "out", "budget.samples=320", only=["filtered"])
-    assert run.path(KEPT).read_bytes() == record
+    assert run.path(KEPT_FILE).read_bytes() == record
     alone = [line["loss"] for line in run.metrics()]
     assert alone[0] == pytest.approx(together[0], rel=1e-5), "another batch on one rank"
     assert alone == pytest.approx(together, rel=0.05)  # AdamW's first steps turn last bits into whole steps
@@ -283,16 +283,16 @@ def unfinish(run: RunStore) -> None:
     for path in run.folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name not in ("settings.json", "noise.parquet", KEPT):
+        elif path.name not in ("settings.json", "noise.parquet", KEPT_FILE):
             path.unlink()
 
 
 def test_a_killed_run_goes_on_with_the_rows_that_it_recorded(again: Callable[[str], RunStore], tmp_path: Path) -> None:
     run = again("filtered")
-    before, recorded = bytes_of(run), run.path(KEPT).read_bytes()
+    before, recorded = bytes_of(run), run.path(KEPT_FILE).read_bytes()
     unfinish(run)
     run_it(tmp_path, tmp_path / "out")
-    assert run.path(KEPT).read_bytes() == recorded, "not scored again"
+    assert run.path(KEPT_FILE).read_bytes() == recorded, "not scored again"
     assert bytes_of(run) == before
 
 
@@ -304,13 +304,13 @@ def test_a_damaged_record_is_moved_aside_and_made_again(
     before = bytes_of(run)
     unfinish(run)
     if content is None:  # sound Parquet about other rows
-        table = pq.read_table(run.path(KEPT))
-        pq.write_table(table.set_column(1, "row", [np.arange(len(table))]), run.path(KEPT))
+        table = pq.read_table(run.path(KEPT_FILE))
+        pq.write_table(table.set_column(1, "row", [np.arange(len(table))]), run.path(KEPT_FILE))
     else:
-        run.path(KEPT).write_bytes(content)
+        run.path(KEPT_FILE).write_bytes(content)
     run_it(tmp_path, tmp_path / "out")
     assert run.status()["state"] == "done"
-    assert run.path(f"{KEPT}.damaged-1").exists()
+    assert run.path(f"{KEPT_FILE}.damaged-1").exists()
     assert bytes_of(run) == before
 
 

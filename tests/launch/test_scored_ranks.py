@@ -16,7 +16,7 @@ import pytest
 import bench
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
-from bench.store.writer import KEPT
+from bench.store.writer import KEPT_FILE
 from bench.suite.suite import Suite, load_suite
 
 RANK, COUNTED = (Path(__file__).with_name(name) for name in ("evaluation_rank.py", "counted.py"))
@@ -62,7 +62,7 @@ def images_by_rank(folder: Path) -> Counter[int]:
 
 def kept(run: RunStore) -> tuple[pa.Table, str]:
     """The record of the rows that a scorer chose, and who that was."""
-    table = pq.read_table(run.path(KEPT))
+    table = pq.read_table(run.path(KEPT_FILE))
     return table.replace_schema_metadata(), run.ledger()["scoring"].get("scorer", "")
 
 
@@ -148,7 +148,7 @@ def test_a_rank_that_fails_while_it_scores_fails_its_run_alone_and_the_run_goes_
             "filtered": "failed",
             "clip": "done",
         }
-        assert not runs()["filtered"].path(KEPT).exists()
+        assert not runs()["filtered"].path(KEPT_FILE).exists()
     (tmp_path / "counts").unlink()
     run_it(0)
     run = runs()["filtered"]

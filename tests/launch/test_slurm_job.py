@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bench.launch.claimed import LaunchOptions
-from bench.launch.slurm_job import LOSSES, PORTS, SlurmJob
+from bench.launch.slurm_job import MAX_LOSSES, PORTS, SlurmJob
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
 from bench.suite.suite import load_suite
@@ -197,7 +197,7 @@ def test_a_cancelled_job_stays_so(start_tasks: Callable[..., list[Any]], tmp_pat
     assert not requeued(tmp_path)
 
 
-@pytest.mark.parametrize("restarts", [LOSSES - 1, LOSSES])
+@pytest.mark.parametrize("restarts", [MAX_LOSSES - 1, MAX_LOSSES])
 def test_a_job_that_loses_a_rank_again_and_again_without_progress_ends(
     start_tasks: Callable[..., list[Any]], tmp_path: Path, restarts: int
 ) -> None:
@@ -205,5 +205,5 @@ def test_a_job_that_loses_a_rank_again_and_again_without_progress_ends(
     first, second = start_tasks(tmp_path / "out", 2, plugin=tmp_path / "dying.py", restarts=restarts)
     assert second.finish()[0] == -signal.SIGKILL
     code, output = first.finish()
-    assert code == (restarts == LOSSES), output
-    assert requeued(tmp_path) == (restarts < LOSSES)
+    assert code == (restarts == MAX_LOSSES), output
+    assert requeued(tmp_path) == (restarts < MAX_LOSSES)

@@ -33,7 +33,7 @@ from bench.data.shards import indexing
 from bench.data.shards.sources import expand_sources
 from bench.errors import UserError
 from bench.loading.loader import HostRows, Loader
-from bench.loading.workers import BYTES, CHUNK, buffer_sizes
+from bench.loading.workers import CHUNK_BYTES, CHUNK_ROWS, buffer_sizes
 from bench.store import RunStore, RunWriter, Store
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
@@ -156,7 +156,7 @@ def test_workers_and_micro_batches_are_nothing(folder: Path, expected: Taken, wo
 def test_with_no_shared_memory_to_spare_the_rows_are_the_same(
     folder: Path, expected: Taken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.loading.workers.WAITING", 0)
+    monkeypatch.setattr("bench.loading.workers.MAX_BUFFER_BYTES", 0)
     with closing(loader(folder, 2)) as one:
         taken(one, range(7), size=5).same(expected)
 
@@ -177,13 +177,13 @@ def test_the_training_process_makes_no_tokens(folder: Path) -> None:
 
 def test_small_rows_come_in_large_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """To receive one costs the training process about 1 ms. No worker is left without work, and none holds much."""
-    monkeypatch.setattr("bench.loading.workers.SHARED", Path("/nowhere"))
+    monkeypatch.setattr("bench.loading.workers.SHARED_MEMORY", Path("/nowhere"))
     small, photo = 32 * 32 * 3 + 77 * 8, 224 * 224 * 3 + 77 * 8
     assert buffer_sizes(small, 1024, 1, 1) == (512, 1024)
-    assert buffer_sizes(small, 65536, 1, 1) == (BYTES // small, 65536)
+    assert buffer_sizes(small, 65536, 1, 1) == (CHUNK_BYTES // small, 65536)
     assert buffer_sizes(small, 1024, 16, 1) == (32, 1024)
-    assert buffer_sizes(photo, 1024, 1, 1)[0] * photo <= BYTES
-    assert buffer_sizes(9 * photo, 1024, 1, 1) == (CHUNK, 1024)
+    assert buffer_sizes(photo, 1024, 1, 1)[0] * photo <= CHUNK_BYTES
+    assert buffer_sizes(9 * photo, 1024, 1, 1) == (CHUNK_ROWS, 1024)
 
 
 def test_ranks_take_their_shares_of_the_same_batches(folder: Path, expected: Taken) -> None:

@@ -120,17 +120,17 @@ def test_processes_share_the_cores(monkeypatch, cores, asked, ranks, local, expe
 def test_room_is_bounded_by_rows_limit_and_shared_memory(monkeypatch, tmp_path):
     free = [1000]
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    monkeypatch.setattr(workers, "SHARED", tmp_path)
+    monkeypatch.setattr(workers, "SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(workers.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 2 * free[0]}))
     assert buffer_sizes(1, 500, 2, 1) == (125, 500)  # no more than is asked for, two chunks for each process
     assert buffer_sizes(10, 500, 2, 1) == (25, 100)  # half of the shared memory, two chunks for each process
     assert buffer_sizes(10, 500, 2, 4) == (6, 25)  # ranks share it
     assert buffer_sizes(10_000, 500, 2, 1) == (1, 0)  # a chunk has a row at least
     free[0] = 2**60
-    assert buffer_sizes(2**20, 4000, 2, 1) == (workers.CHUNK, 4000)  # of large rows
-    assert buffer_sizes(2**10, 40_000, 2, 1) == (workers.BYTES // 2**10, 40_000)  # small ones fill a chunk
-    assert buffer_sizes(2**30, 500, 2, 1) == (1, workers.WAITING // 2**30)
-    assert buffer_sizes(2**10, 500, 0, 1) == (workers.BYTES // 2**10, 0)  # without workers
-    monkeypatch.setattr(workers, "SHARED", tmp_path / "none")
+    assert buffer_sizes(2**20, 4000, 2, 1) == (workers.CHUNK_ROWS, 4000)  # of large rows
+    assert buffer_sizes(2**10, 40_000, 2, 1) == (workers.CHUNK_BYTES // 2**10, 40_000)  # small ones fill a chunk
+    assert buffer_sizes(2**30, 500, 2, 1) == (1, workers.MAX_BUFFER_BYTES // 2**30)
+    assert buffer_sizes(2**10, 500, 0, 1) == (workers.CHUNK_BYTES // 2**10, 0)  # without workers
+    monkeypatch.setattr(workers, "SHARED_MEMORY", tmp_path / "none")
     free[0] = 0
     assert buffer_sizes(2**30, 500, 2, 1) == (1, 4)

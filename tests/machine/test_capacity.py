@@ -49,8 +49,8 @@ def test_the_narrowest_of_all_groups_counts(group: Path) -> None:
 
 @pytest.mark.usefixtures("group")
 def test_a_system_without_these_files_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    capacity.OWN.unlink()
-    capacity.MEMORY.unlink()
+    capacity.OWN_CGROUP.unlink()
+    capacity.MEMORY_INFO.unlink()
     assert (capacity.cores(), capacity.free_memory()) == (64, None)
     monkeypatch.setattr("sys.platform", "darwin")
     assert capacity.cores() == os.cpu_count()

@@ -92,7 +92,7 @@ def data(webdataset_folder: Callable[..., Path], tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extract_features, "BLOCK", BLOCK)
+    monkeypatch.setattr(extract_features, "BLOCK_ROWS", BLOCK)
     monkeypatch.setattr(extract_features, "IMAGE_BATCH", BATCH)
     monkeypatch.setattr(extract_features, "TEXT_BATCH", BATCH)
 

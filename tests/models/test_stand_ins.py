@@ -24,7 +24,7 @@ SMALL = (
 
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(data_folder.VARIABLE, "")
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, "")
 
 
 def bench(*words: object) -> str:

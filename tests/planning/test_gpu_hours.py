@@ -181,13 +181,13 @@ def test_seconds_of_several_ranks_are_divided_among_them(tmp_path: Path) -> None
 def test_a_large_batch_is_timed_in_part_where_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (one, *_) = plan(load_suite("smoke").runs(), Store(tmp_path))
     (flops,) = one.resolved.step_flops.values()
-    monkeypatch.setattr(estimate, "TIMED_FLOPS", flops / 4)
+    monkeypatch.setattr(estimate, "MAX_TIMED_FLOPS", flops / 4)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     batch = one.run.train.batch // 4
     found = on_this_machine([one], Store(tmp_path))
     assert found.source == f"{estimate.TIMED_STEPS} timed steps of {one.run.label} with {batch} pairs"
     assert f"training {duration(3600 * found.hours)}, evaluation not known yet; in all " in "\n".join(found.lines)
-    monkeypatch.setattr(estimate, "TIMED_FLOPS", flops)
+    monkeypatch.setattr(estimate, "MAX_TIMED_FLOPS", flops)
     assert estimate._affordable(one) is one.run
 
 

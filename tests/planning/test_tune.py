@@ -110,7 +110,7 @@ def test_the_best_on_validation_is_what_runs(done: Path) -> None:
 def test_a_setting_at_an_edge_asks_for_a_trial_elsewhere(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, suite = Store(done / "out"), load_suite(done / "tuned.yaml")
     before = known(suite, store)
-    monkeypatch.setattr(trial_settings, "EDGE", 0.3)  # of four points, two lie there
+    monkeypatch.setattr(trial_settings, "EDGE_SHARE", 0.3)  # of four points, two lie there
     followed = tune.follow_trials(suite, Planner(store))
     tried = 0
     for entry in suite.methods[:3]:
@@ -125,7 +125,7 @@ def test_a_setting_at_an_edge_asks_for_a_trial_elsewhere(done: Path, monkeypatch
 def test_a_further_trial_is_chosen_if_it_is_better(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, suite = linked(done, tmp_path), load_suite(done / "tuned.yaml")
     before = known(suite, store)
-    monkeypatch.setattr(trial_settings, "EDGE", 0.3)
+    monkeypatch.setattr(trial_settings, "EDGE_SHARE", 0.3)
     result = CliRunner().invoke(app, ["run", str(done / "tuned.yaml"), "--results", str(store.root)])
     assert result.exit_code == 0, result.output
     label, further = next(

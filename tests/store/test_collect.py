@@ -15,7 +15,7 @@ import pytest
 from bench.errors import UserError
 from bench.store import Store, process
 from bench.store.claim import STALE_AFTER
-from bench.store.collect import CHECKPOINT, FEATURES, LEFTOVER, RUN, WEIGHTS, collect_garbage
+from bench.store.collect import CACHED_FEATURES, LEFTOVERS, OLD_CHECKPOINTS, OLD_WEIGHTS, UNNAMED_RUNS, collect_garbage
 
 KEPT = {"weights-100.safetensors", "ledger.json", "settings.json", "status.json", "metrics.jsonl"}
 
@@ -34,13 +34,13 @@ def test_it_shows_by_default_and_changes_nothing(store: Path, tiny: SimpleNamesp
     result = tiny.bench(store, "store", "gc")
     sizes = {
         kind: sum(item.bytes for item in collect_garbage(Store(store))[0] if item.kind == kind)
-        for kind in (CHECKPOINT, WEIGHTS)
+        for kind in (OLD_CHECKPOINTS, OLD_WEIGHTS)
     }
     assert result.exit_code == 0
-    assert f"3  {sizes[CHECKPOINT] / 2**20:.1f} MiB  checkpoints of complete runs" in result.stdout
+    assert f"3  {sizes[OLD_CHECKPOINTS] / 2**20:.1f} MiB  checkpoints of complete runs" in result.stdout
     assert f"would free {sum(sizes.values()) / 2**20:.1f} MiB; --yes does it" in result.stdout
     assert tiny.contents(store) == before
-    assert sizes[CHECKPOINT] == sum(path.stat().st_size for path in store.rglob("checkpoint.pt"))
+    assert sizes[OLD_CHECKPOINTS] == sum(path.stat().st_size for path in store.rglob("checkpoint.pt"))
 
 
 def test_afterwards_every_run_is_complete(store: Path, tiny: SimpleNamespace) -> None:
@@ -86,7 +86,7 @@ def test_a_damaged_run_is_left_alone_and_named(store: Path, tiny: SimpleNamespac
 
 def test_weights_that_a_suite_has_still_to_measure_are_kept(store: Path, tiny: SimpleNamespace) -> None:
     tiny.bench(store, "run", "SUITE", "--plan-only", "--set", "evaluate.curve=[0.25]")
-    assert WEIGHTS not in {item.kind for item in collect_garbage(Store(store))[0]}
+    assert OLD_WEIGHTS not in {item.kind for item in collect_garbage(Store(store))[0]}
     plan = json.loads((store / "tiny" / "plan.json").read_text())
     for run in {cell["run"] for cell in plan["cells"]}:
         assert (store / "runs" / run / "weights-025.safetensors").exists()
@@ -96,7 +96,7 @@ def test_runs_that_no_suite_names_go_whole(store: Path, tiny: SimpleNamespace) -
     old = ids(store)
     (own,) = [one.id for one in tiny.planned(store) if one.run.method == "clip" and one.run.budget.value == 128]
     tiny.bench(store, "run", "SUITE", "--plan-only", "--set", "methods=[clip]")
-    assert {item.path.name for item in collect_garbage(Store(store))[0] if item.kind == RUN} == old - {own}
+    assert {item.path.name for item in collect_garbage(Store(store))[0] if item.kind == UNNAMED_RUNS} == old - {own}
     result = tiny.bench(store, "store", "gc", "--yes")
     for identity in old - {own}:
         assert f"{identity[:16]}  " in result.stdout
@@ -110,13 +110,13 @@ def test_trials_of_a_search_that_goes_on_are_kept(store: Path) -> None:
     plan = json.loads(path.read_text())
     trials = [cell["run"] for cell in plan["cells"]]
     path.write_text(json.dumps({**plan, "cells": []}))
-    assert {item.kind for item in collect_garbage(Store(store))[0]} >= {RUN}
+    assert {item.kind for item in collect_garbage(Store(store))[0]} >= {UNNAMED_RUNS}
     Store(store).name_trials(
         "tiny", [*trials, *(cell["reference_run"] for cell in plan["cells"] if cell["reference_run"])]
     )
-    assert RUN not in {item.kind for item in collect_garbage(Store(store))[0]}
+    assert UNNAMED_RUNS not in {item.kind for item in collect_garbage(Store(store))[0]}
     Store(store).forget_trials("tiny")
-    assert {item.kind for item in collect_garbage(Store(store))[0]} >= {RUN}
+    assert {item.kind for item in collect_garbage(Store(store))[0]} >= {UNNAMED_RUNS}
 
 
 def test_what_a_trial_starts_from_is_kept(store: Path) -> None:
@@ -129,12 +129,12 @@ def test_what_a_trial_starts_from_is_kept(store: Path) -> None:
         trials = [{"changes": {}, "run": "0" * 64, "reference_run": start, "score": 0.1} for start in starts]
         plan["tuning"] = {"methods": {"ncu": {"chosen": {}, "score": 0.1, "trials": trials, "ledger": {}}}}
         path.write_text(json.dumps(plan))
-    assert RUN not in {item.kind for item in collect_garbage(Store(store))[0]}
+    assert UNNAMED_RUNS not in {item.kind for item in collect_garbage(Store(store))[0]}
 
 
 def test_a_run_that_a_process_works_on_is_left_alone(store: Path, tiny: SimpleNamespace) -> None:
     tiny.bench(store, "run", "SUITE", "--plan-only", "--set", "methods=[clip]")
-    unnamed = next(item.path for item in collect_garbage(Store(store))[0] if item.kind == RUN)
+    unnamed = next(item.path for item in collect_garbage(Store(store))[0] if item.kind == UNNAMED_RUNS)
     with Store(store).run(unnamed.name).claim() as claim:
         for delete in (False, True):
             assert unnamed not in {item.path for item in collect_garbage(Store(store), delete=delete)[0]}
@@ -164,7 +164,7 @@ def test_leftovers_go_when_they_are_old(store: Path) -> None:
             (place / name / "file").write_bytes(b"1234")
         for path in (place / ".tmp-old" / "file", place / ".tmp-old"):
             aged(path)
-    found = [item for item in collect_garbage(Store(store))[0] if item.kind in (LEFTOVER, FEATURES)]
+    found = [item for item in collect_garbage(Store(store))[0] if item.kind in (LEFTOVERS, CACHED_FEATURES)]
     old = {place / ".tmp-old" for place in places}
     assert {(item.path, item.bytes) for item in found if item.path in old} == {(path, 4) for path in old}
     assert {item.path for item in found} == old | {run.path("features")}
@@ -180,7 +180,7 @@ def test_what_a_killed_process_of_this_machine_left_goes_at_once(store: Path, ti
     names = [f".tmp-radar.pdf-{process.machine_mark()}-{pid}-0123abcd" for pid in (ended.pid, os.getpid())]
     for name in names:
         (store / "tiny" / "figures" / name).write_bytes(b"1234")
-    assert re.search(rf"^1 +0.0 MiB +{LEFTOVER}$", tiny.bench(store, "store", "gc").stdout, re.MULTILINE)
+    assert re.search(rf"^1 +0.0 MiB +{LEFTOVERS}$", tiny.bench(store, "store", "gc").stdout, re.MULTILINE)
     collect_garbage(Store(store), delete=True)
     assert [(store / "tiny" / "figures" / name).exists() for name in names] == [False, True]
 

@@ -22,7 +22,7 @@ from bench.store.files import write_json
 from bench.store.merge import merge_store
 from bench.store.run import HASHES
 from bench.store.verify import sha256
-from bench.tars import HEADER
+from bench.tars import MAX_HEADER_BYTES
 
 LINK = "links are not followed"
 
@@ -246,14 +246,14 @@ def test_an_archive_is_bounded(here: Path, tmp_path: Path, members: list[tuple[s
 def test_a_header_that_claims_much_memory_is_refused(here: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         info = tarfile.TarInfo("././@LongLink")
-        info.type, info.size = tarfile.GNUTYPE_LONGNAME, HEADER + 512
+        info.type, info.size = tarfile.GNUTYPE_LONGNAME, MAX_HEADER_BYTES + 512
         tar.addfile(info, io.BytesIO(b"a" * info.size))
     with pytest.raises(UserError, match="has a name or attributes of"):
         merge_store(tmp_path / "a.tar", Store(here))
 
 
 def test_an_archive_of_too_many_files_is_refused(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "MEMBERS", 30)
+    monkeypatch.setattr(archive, "MAX_MEMBERS", 30)
     path = packed(tmp_path / "a.tar.gz", *((f"runs/{number}", 0) for number in range(50)))
     with pytest.raises(UserError, match=r"has more than [34]\d files and folders"):
         merge_store(path, Store(here))

@@ -154,7 +154,7 @@ def test_archives_are_opened_in_memory_if_there_is_room_and_where_tmpdir_says(
 ) -> None:
     shared, free = tmp_path / "shm", SimpleNamespace(free=1 << 62)
     shared.mkdir()
-    monkeypatch.setattr("bench.store.incoming.MEMORY", shared)
+    monkeypatch.setattr("bench.store.incoming.MEMORY_FOLDER", shared)
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr("bench.store.incoming.shutil.disk_usage", lambda _: free)
     with unpack_incoming(archive) as there:

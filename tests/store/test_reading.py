@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.store.content import complaint
-from bench.store.reading import DEPTH, unstorable
+from bench.store.reading import MAX_DEPTH, unstorable
 
 NUMBERS = st.sampled_from([2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 0, True, 1e308, math.inf, -math.inf, 0.5])
 VALUES = st.recursive(
@@ -29,7 +29,7 @@ def leaves(value: Any) -> list[Any]:
 
 
 @settings(deadline=None)
-@given(VALUES, st.integers(0, DEPTH))
+@given(VALUES, st.integers(0, MAX_DEPTH))
 def test_numbers_are_refused_at_any_depth(value: Any, depth: int) -> None:
     large = any(isinstance(one, int) and not -(2**63) <= one < 2**63 for one in leaves(value))
     infinite = any(isinstance(one, float) and math.isinf(one) for one in leaves(value))
@@ -37,7 +37,7 @@ def test_numbers_are_refused_at_any_depth(value: Any, depth: int) -> None:
         value = {"beside": [3, "text"], "inner": [value]}
     reason = unstorable(value, b"")
     if not large and not infinite:
-        assert reason in ("", f"is nested more than {DEPTH} deep")
+        assert reason in ("", f"is nested more than {MAX_DEPTH} deep")
     elif "nested" not in reason:
         assert (large and "64 bits" in reason) or (infinite and "infinite" in reason)
 
@@ -45,10 +45,10 @@ def test_numbers_are_refused_at_any_depth(value: Any, depth: int) -> None:
 @pytest.mark.parametrize("leaf", [0, "text", None])
 def test_values_are_nested_as_deep_as_allowed_and_no_deeper(leaf: Any) -> None:
     value = leaf
-    for _ in range(DEPTH - 1):
+    for _ in range(MAX_DEPTH - 1):
         value = [value]
     assert unstorable(value, b"") == ""
-    assert unstorable([value], b"") == f"is nested more than {DEPTH} deep"
+    assert unstorable([value], b"") == f"is nested more than {MAX_DEPTH} deep"
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_untrained_row_is_the_encoder_and_the_others_forget(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(data_folder.VARIABLE, str(encoder / "data"))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(encoder / "data"))
     small = changes(SIZES % ", vocabulary_of: emoji-a", *SMALL, "evaluate.tasks=[retrieval]", "noise.rates=[0.4]", ROWS)
     assert "3 done" in bench("run", "emoji_finetune", "--results", encoder / "out", "--seeds", "0", *small)
     store = Store(encoder / "out")

@@ -14,7 +14,7 @@ from bench import dry_run, run_suite
 from bench.cli import app
 from bench.errors import UserError
 from bench.models import stored_run
-from bench.models.extract_features import evaluation_sets
+from bench.models.extract_features import sets_of_suite
 from bench.planning import requirements
 from bench.resources import suite_path
 from bench.store import Store
@@ -67,7 +67,7 @@ def test_one_command_that_gets_all_features_is_printed_once(
     assert command.removeprefix("    get them: ") == suite.data.how_to_get
     assert str(suite.data.feature_folder) in command
     assert suite.data.feature_folder.parent == tmp_path
-    assert sum("stored features" in line for line in lines) == 1 + len(evaluation_sets(load_suite(name)))
+    assert sum("stored features" in line for line in lines) == 1 + len(sets_of_suite(load_suite(name)))
     with pytest.raises(UserError, match="needs what is not here"):
         run_suite(suite, tmp_path / "results")
     short = load_suite(
@@ -102,7 +102,7 @@ def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch
         bench(*second[:-1], str(short))
     bench(*first, *(part for one in SMALL for part in ("--set", one)))
     bench(*second[:-1], str(short))
-    assert evaluation_sets(load_suite(short)) == ["emoji-b/iid", "emoji-b/openmoji"]
+    assert sets_of_suite(load_suite(short)) == ["emoji-b/iid", "emoji-b/openmoji"]
     suite = load_suite(short, ["budget={samples: 32}", "train.batch=16"])
     assert requirements.missing_inputs(suite) == []
     summary = run_suite(suite, only=["clip"], seeds=[0])
@@ -120,7 +120,7 @@ def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch
 
 def test_a_suite_on_pixels_has_no_sets_of_features() -> None:
     with pytest.raises(UserError, match=r"--for quickstart: reads pixels; name a suite with data\.features"):
-        evaluation_sets(load_suite("quickstart"))
+        sets_of_suite(load_suite("quickstart"))
 
 
 def test_the_folder_and_its_command_follow_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def suites() -> dict[str, Suite]:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of its own, beside which commands are given."""
-    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "data"
 

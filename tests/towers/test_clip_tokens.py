@@ -105,7 +105,7 @@ def test_options_that_reach_over_words_are_left_to_open_clip(options: dict[str, 
 def test_a_tokenizer_keeps_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     own, captions = ClipTokenizer(24, {}), [f"word{number} caf\u00e9{number}" for number in range(60)]
     first = own(captions)
-    monkeypatch.setattr(tokenization, "WORDS", 50)
+    monkeypatch.setattr(tokenization, "MAX_KEPT_WORDS", 50)
     for part in parts(captions, 10):
         own(part)
         assert len(own._whole.cache) <= 50 + 10 * 8
@@ -116,7 +116,7 @@ def test_a_learned_vocabulary_keeps_a_bounded_number_of_captions(monkeypatch: py
     captions = [f"caption {number}" for number in range(30)]
     own = SmallVocabulary(captions, 80, 12)
     first = own(captions)
-    monkeypatch.setattr(tokenization, "CAPTIONS", 5)
+    monkeypatch.setattr(tokenization, "MAX_KEPT_CAPTIONS", 5)
     for part in parts(captions, 4):
         own(part)
         assert len(own._rows) <= 9

@@ -35,7 +35,7 @@ methods: [clip]
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty data folder, beside an empty cache of the hub and in an empty working folder."""
-    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path / "data"))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path / "data"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")

@@ -93,7 +93,7 @@ def _facts() -> Any:
 def test_costs_of_methods_that_change_bert_are_counted_without_its_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path))
     small = {**architectures.HF_TEXT_TOWERS["bert-base-uncased"], "hidden_size": 24, "num_hidden_layers": 3}
     monkeypatch.setitem(architectures.HF_TEXT_TOWERS, "bert-base-uncased", {**small, "vocab_size": 200})
     run = run_on({"image": "tiny-vit", "text": "bert-base-uncased"}, method)
@@ -176,7 +176,7 @@ def test_identity_sees_the_bytes_of_a_folder_not_its_place(tmp_path: Path) -> No
 
 
 def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(data_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     spec = TowerSettings(text="bert-base-uncased")
     (missing_file,) = missing_tower_files(spec)

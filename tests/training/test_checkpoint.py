@@ -116,7 +116,7 @@ def test_a_later_checkpoint_takes_the_place_of_the_earlier_in_one_step(tmp_path:
     assert saved is not None
     assert saved["step"] == 2
     names = {path.name for path in out.folder.iterdir() if "claim" not in path.name}
-    assert names == {checkpoint.CHECKPOINT, "status.json"}
+    assert names == {checkpoint.CHECKPOINT_FILE, "status.json"}
     assert (out.status()["state"], out.status()["step"], out.status()["steps"]) == ("running", 2, 9)
 
 
@@ -147,7 +147,7 @@ def test_a_checkpoint_holds_the_state_of_its_step_while_training_goes_on(tmp_pat
         assert not checkpoints.due(1e-9), "one is being written"
         assert checkpoints.due(0), "with 0 there is one after every step"
         assert "step" not in out.status(), "a status names what is published"
-        assert not out.path(checkpoint.CHECKPOINT).exists()
+        assert not out.path(checkpoint.CHECKPOINT_FILE).exists()
         gate.set()
         checkpoints.wait()
         assert out.status()["step"] == 2
@@ -213,7 +213,7 @@ def test_an_error_of_training_waits_for_the_checkpoint_and_is_the_one_that_count
         threading.Timer(0.2, gate.set).start()
         raise KeyError
     assert checkpoint.checkpoint_step(out) == 4
-    assert not any(thread.name.startswith(checkpoint.THREAD) for thread in threading.enumerate())
+    assert not any(thread.name.startswith(checkpoint.THREAD_PREFIX) for thread in threading.enumerate())
 
 
 def test_a_process_that_lost_its_claim_meanwhile_publishes_nothing(tmp_path: Path, writer: Writer) -> None:
@@ -261,7 +261,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path: Path, writer: Writer) -> None:
     out = writer(Store(tmp_path).run("a"))
     save(out, 1, *made(0))
-    path = out.path(checkpoint.CHECKPOINT)
+    path = out.path(checkpoint.CHECKPOINT_FILE)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(Damaged, match=r"checkpoint\.pt: is no checkpoint: "):
         checkpoint.load_checkpoint(out)
@@ -271,7 +271,7 @@ def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path: Path, 
 def test_no_flipped_bit_changes_what_a_checkpoint_gives(tmp_path: Path) -> None:
     """`repair` compares the checksums of the archive before a run goes on; what they do not cover changes nothing."""
     run = Store(tmp_path).run("a")
-    path = run.path(checkpoint.CHECKPOINT)
+    path = run.path(checkpoint.CHECKPOINT_FILE)
     path.parent.mkdir(parents=True)
     state = {"step": 3, "towers": {"a": torch.rand(8)}, "method": {}, "optimiser": {"lr": 0.5}, "ledger": {}}
     torch.save(state, path)
@@ -293,7 +293,7 @@ def test_no_flipped_bit_changes_what_a_checkpoint_gives(tmp_path: Path) -> None:
 
 def test_an_archive_that_is_no_checkpoint_is_moved_aside_and_said(tmp_path: Path, writer: Writer) -> None:
     out = writer(Store(tmp_path).run("a"))
-    torch.save({"step": 1}, out.path(checkpoint.CHECKPOINT))
+    torch.save({"step": 1}, out.path(checkpoint.CHECKPOINT_FILE))
     said = _leave_checkpoint(out, 8, [1.0])
     assert "it should hold step, ledger" in said
     assert "moved to checkpoint.pt.damaged-1: training begins at its start" in said

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.training.loop import ENTRIES, anchor_tiles
+from bench.training.loop import TILE_ENTRIES, anchor_tiles
 
 
 @given(st.integers(1, 8), st.integers(1, 2**14))
@@ -14,5 +14,5 @@ def test_tiles_are_whole_blocks_and_cover_the_share(world: int, each: int) -> No
     found = list(anchor_tiles(False, share, batch))
     assert [row for tile in found for row in range(batch)[tile]] == list(range(batch)[share])
     assert all((tile.start - share.start) % 32 == 0 for tile in found)
-    assert all((tile.stop - tile.start) * batch <= max(ENTRIES, 32 * batch) for tile in found)
+    assert all((tile.stop - tile.start) * batch <= max(TILE_ENTRIES, 32 * batch) for tile in found)
     assert list(anchor_tiles(True, share, batch)) == [slice(0, batch)]

@@ -8,16 +8,16 @@ from typing import Any
 
 from bench.catalogue.families.family import DatasetFacts
 
-CAPTIONS = 5  #: per image, in retrieval
-RECALLS = (1, 5, 10)
-TOPS = (1, 5)
+CAPTIONS_PER_IMAGE = 5  #: per image, in retrieval
+RECALL_KS = (1, 5, 10)
+TOP_KS = (1, 5)
 MEMORISATION_SAMPLE = 8192  #: training pairs whose captions are ranked, at most
 DISTRACTORS = 1023  #: captions of other pairs that a training pair's own caption is ranked among, at most
 
 
 def top_ks(classes: int) -> tuple[int, ...]:
     """Return the k of top-k accuracies: 1, and 5 if there are more classes than that."""
-    return tuple(k for k in TOPS if k == 1 or k < classes)
+    return tuple(k for k in TOP_KS if k == 1 or k < classes)
 
 
 def of_ranked_classes(label: str, facts: DatasetFacts) -> Mapping[str, float]:
@@ -37,12 +37,12 @@ def of_classes(*metrics: str) -> Callable[[str, DatasetFacts], Mapping[str, floa
 
 
 def of_captions(_label: str, facts: DatasetFacts) -> Mapping[str, float]:
-    """Return recalls both ways if every image has `CAPTIONS` captions; {} for puzzles and unknown counts."""
+    """Return recalls both ways if every image has `CAPTIONS_PER_IMAGE` captions; {} for puzzles and unknown counts."""
     if not facts.images or facts.metric not in ("", "mean_r1"):
         return {}
-    texts = facts.images * CAPTIONS
-    recalls = {f"i2t_r{k}": 1 - comb(texts - CAPTIONS, k) / comb(texts, min(k, texts)) for k in RECALLS}
-    return with_means(recalls | {f"t2i_r{k}": min(1.0, k / facts.images) for k in RECALLS})
+    texts = facts.images * CAPTIONS_PER_IMAGE
+    recalls = {f"i2t_r{k}": 1 - comb(texts - CAPTIONS_PER_IMAGE, k) / comb(texts, min(k, texts)) for k in RECALL_KS}
+    return with_means(recalls | {f"t2i_r{k}": min(1.0, k / facts.images) for k in RECALL_KS})
 
 
 def of_distractors(_label: str, facts: DatasetFacts) -> Mapping[str, float]:

@@ -24,7 +24,7 @@ __all__ = [
     "missing_evaluation_set",
     "parse_dataset",
 ]
-SAMPLE = 6  #: images that are opened before training besides the first and the last
+SAMPLED_IMAGES = 6  #: images that are opened before training besides the first and the last
 
 
 def load_evaluation_set(dataset: str, size: int, resize: Resize = CROP) -> EvaluationPairs:
@@ -46,8 +46,8 @@ def check_evaluation_set(dataset: str) -> None:
     Raises UserError for broken files, labels, captions, class names, prompts, puzzles and images.
     """
     pairs = EvaluationPairs.read(source_of(layouts.require_split(*parse_dataset(dataset))), 1, CROP)
-    drawn = counter.random_words(counter.word(0, "opened before training", dataset), np.arange(SAMPLE))[:, 0]
-    for row in {0, len(pairs) - 1, *counter.integers_below(np.full(SAMPLE, len(pairs)), drawn).tolist()}:
+    drawn = counter.random_words(counter.word(0, "opened before training", dataset), np.arange(SAMPLED_IMAGES))[:, 0]
+    for row in {0, len(pairs) - 1, *counter.integers_below(np.full(SAMPLED_IMAGES, len(pairs)), drawn).tolist()}:
         pairs.image(row)
 
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bench import reading
 from bench.data.evaluation.index import SplitRows
 from bench.data.evaluation.layouts import Found
-from bench.data.shards.scan import IMAGE_BYTES
+from bench.data.shards.scan import MAX_IMAGE_BYTES
 from bench.errors import UserError, one_line
 
 _IMAGES = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
@@ -95,7 +95,7 @@ class HubCache:
         if value.get("path") is None:
             raise UserError(f"{self.found.path}: image {dict(place)} has neither bytes nor a path; get it again")
         try:
-            return reading.read_file(Path(value["path"]), IMAGE_BYTES)
+            return reading.read_file(Path(value["path"]), MAX_IMAGE_BYTES)
         except OSError as error:
             fault = f"its image {value['path']} cannot be read: {error.strerror}"
             raise UserError(f"{self.found.path}: {fault}; get it again") from error

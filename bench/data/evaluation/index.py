@@ -22,7 +22,7 @@ from bench.store import files
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VERSION = "3"  #: version of the columns; an index of another version is made again
+INDEX_VERSION = "3"  #: version of the columns; an index of another version is made again
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _mark(source: SplitReader) -> str:
         except OSError as error:
             raise UserError(f"{path}: cannot be read: {error.strerror}; get it again") from error
         digest.update(repr((str(path), state.st_size, state.st_mtime_ns)).encode())
-    return f"{VERSION} {digest.hexdigest()}"
+    return f"{INDEX_VERSION} {digest.hexdigest()}"
 
 
 def _table(rows: SplitRows) -> pa.Table:

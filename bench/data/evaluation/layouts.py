@@ -10,7 +10,7 @@ from bench import data_folder, reading
 from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, Split, evaluation_sets
 from bench.errors import UserError
 
-MOST = 100_000  #: shards of a split
+MAX_SHARDS = 100_000  #: shards of a split
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def webdataset_folders(entry: EvaluationSet, split: Split) -> list[Path]:
 
 
 def _counted(path: Path) -> int | None:
-    """Return the number in nshards.txt; None if there is no such file. Raises UserError if it is not 1 to `MOST`."""
+    """Return the number in nshards.txt; None without the file. Raises UserError unless it is 1 to `MAX_SHARDS`."""
     file = path / "nshards.txt"
     if not os.path.lexists(file):
         return None
@@ -93,10 +93,10 @@ def _counted(path: Path) -> int | None:
 
 
 def parse_shard_count(text: bytes, file: str) -> int:
-    """Return the number of shards that the text of `file` says. Raises UserError if it is not 1 to `MOST`."""
+    """Return the number of shards that the text of `file` says. Raises UserError if it is not 1 to `MAX_SHARDS`."""
     text = text.strip()
-    if not text.isdigit() or not 1 <= int(text) <= MOST:
-        fault = f"should hold the number of shards, 1 to {MOST:,}, not {text[:40].decode('latin-1')!a}"
+    if not text.isdigit() or not 1 <= int(text) <= MAX_SHARDS:
+        fault = f"should hold the number of shards, 1 to {MAX_SHARDS:,}, not {text[:40].decode('latin-1')!a}"
         raise UserError(f"{file}: {fault}; get it again")
     return int(text)
 

@@ -26,7 +26,7 @@ from bench.data.order import epoch_order
 from bench.data.photo import Resize
 from bench.errors import UserError
 
-TEMPLATES = "zeroshot_classification_templates.txt"
+TEMPLATES_FILE = "zeroshot_classification_templates.txt"
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +142,9 @@ def _words(source: SplitReader, rows: SplitRows) -> tuple[tuple[str, ...], tuple
     if most > len(names) or rows.labels.min(initial=0) < 0:
         fault = f"labels go to {most - 1}, but there are {len(names)} class names"
         raise UserError(f"{path}: {fault}; {path.parent / 'classnames.txt'} should have one a line")
-    own = words.single_braces(tuple(source.lines(TEMPLATES)))
+    own = words.single_braces(tuple(source.lines(TEMPLATES_FILE)))
     for line, template in enumerate(own, 1):
         if "{}" not in template:
             fault = f"line {line}, {template[:80]!r}, has no place for the class name; write {{c}} there"
-            raise UserError(f"{path.parent / TEMPLATES}: {fault}")
+            raise UserError(f"{path.parent / TEMPLATES_FILE}: {fault}")
     return names, own or words.published_templates(entry)

@@ -16,13 +16,13 @@ import numpy as np
 from bench import reading
 from bench.data.evaluation.index import SplitRows
 from bench.data.evaluation.layouts import Found, split_tars
-from bench.data.shards.scan import IMAGE_BYTES, IMAGES
+from bench.data.shards.scan import IMAGES, MAX_IMAGE_BYTES
 from bench.errors import UserError, one_line
 from bench.tars import Broken, tar_members
 
 TEXTS = frozenset({"cls", "txt", "json", "npy"})
-PLACES = ("shard", "offset", "size")  #: number of the tar, bytes of the image in it
-CLASSES = 10**6  #: classes of a data set, and values of a field of its metadata
+PLACE_COLUMNS = ("shard", "offset", "size")  #: number of the tar, bytes of the image in it
+MAX_CLASSES = 10**6  #: classes of a data set, and values of a field of its metadata
 
 
 @dataclass
@@ -56,13 +56,13 @@ class WebDataset:
         if len(set(keys)) < len(keys):  # every shard numbers its samples from 0
             keys = [f"{sample.shard:05d}/{sample.key}" for sample in samples]
         classes = bool(self.found.entry.classes)
-        columns = np.array([(one.shard, *one.image) for one in samples], np.int64).reshape(-1, len(PLACES)).T
+        columns = np.array([(one.shard, *one.image) for one in samples], np.int64).reshape(-1, len(PLACE_COLUMNS)).T
         return SplitRows(
             tuple(keys),
             np.array([self._label(sample) for sample in samples], np.int64) if classes else None,
             () if classes else tuple(map(self._captions, samples)),
             self._groups(samples),
-            dict(zip(PLACES, columns, strict=True)),
+            dict(zip(PLACE_COLUMNS, columns, strict=True)),
         ).ordered()
 
     def lines(self, name: str) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class WebDataset:
 
     def _take(self, sample: _TarSample, extension: str, member: TarInfo, file: BinaryIO) -> None:
         """Note the place of an image, or read a text. Raises UserError if it is too large."""
-        most = IMAGE_BYTES if extension in IMAGES else reading.TEXT_BYTES
+        most = MAX_IMAGE_BYTES if extension in IMAGES else reading.TEXT_BYTES
         if member.size > most:
             raise self._fault(sample, f"a member .{extension} of {member.size:,} bytes; at most {most:,} are read")
         if extension in IMAGES:
@@ -121,8 +121,8 @@ class WebDataset:
         text = sample.texts["cls"].strip()
         if not text.isdigit():
             raise self._fault(sample, f"class {text[:20]!r}, which is no number from 0 on")
-        if len(text.lstrip(b"0")) > len(str(CLASSES - 1)):
-            raise self._fault(sample, f"class {text[:20]!r}; there are at most {CLASSES:,} classes")
+        if len(text.lstrip(b"0")) > len(str(MAX_CLASSES - 1)):
+            raise self._fault(sample, f"class {text[:20]!r}; there are at most {MAX_CLASSES:,} classes")
         return int(text)
 
     def _captions(self, sample: _TarSample) -> tuple[str, ...]:
@@ -163,8 +163,8 @@ class WebDataset:
                 row = reading.whole_numbers(values[used])
             except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
                 raise self._fault(sample, f"metadata (npy) that cannot be read: {one_line(error)}") from error
-            if row.min() < 0 or row.max() >= CLASSES:
-                raise self._fault(sample, f"metadata {row.tolist()}; each number should be 0 to {CLASSES - 1:,}")
+            if row.min() < 0 or row.max() >= MAX_CLASSES:
+                raise self._fault(sample, f"metadata {row.tolist()}; each number should be 0 to {MAX_CLASSES - 1:,}")
             rows.append(row)
         table = np.array(rows, np.int64).reshape(-1, len(used))
         return {fields[number]: table[:, column] for column, number in enumerate(used)}

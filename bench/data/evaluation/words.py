@@ -11,7 +11,7 @@ from typing import Any
 from bench.catalogue.evaluation_sets import EvaluationSet
 from bench.errors import UserError
 
-DEFAULT = "imagenet1k"  #: its prompts are used for data sets without prompts of their own
+DEFAULT_SET = "imagenet1k"  #: its prompts are used for data sets without prompts of their own
 
 
 def class_names(entry: EvaluationSet) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def published_templates(entry: EvaluationSet) -> tuple[str, ...]:
     Raises UserError if clip-benchmark is not installed.
     """
     known = _read("en_zeroshot_classification_templates.json")
-    return single_braces(known.get(entry.words or entry.name) or known[DEFAULT])
+    return single_braces(known.get(entry.words or entry.name) or known[DEFAULT_SET])
 
 
 def single_braces(written: tuple[str, ...] | list[str]) -> tuple[str, ...]:

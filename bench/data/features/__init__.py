@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.data.features.about import NAME, WHOLE, SetDescription, evaluation_folders, refuse_changed_file
+from bench.data.features.about import HASHED_FILES, NAME, SetDescription, evaluation_folders, refuse_changed_file
 from bench.data.features.pairs import FeaturePairs, open_feature_set
 from bench.data.features.texts import TextFeatures
 
@@ -19,7 +19,7 @@ def verify_feature_set(folder: Path) -> list[str]:
     lines = []
     for one in (folder, *evaluation_folders(folder)):
         about = FeaturePairs(one).about
-        for name in set(about.expected()) - {*WHOLE}:  # which opening read
+        for name in set(about.expected()) - {*HASHED_FILES}:  # which opening read
             refuse_changed_file(one / name, about.files[name])
         lines.append(f"{one}: {about.rows:,} rows, {about.texts:,} texts, content {about.content_hash[:16]}: whole")
     return lines

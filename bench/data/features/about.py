@@ -19,10 +19,10 @@ VERSION = 1
 NAME = "features.json"
 IMAGE, TEXT, INDEX = "image.npy", "text.npy", "text_index.npy"
 ROWS, MAPPED, PROMPTS = "rows.parquet", "rows.arrow", "prompts.parquet"
-WHOLE = (INDEX, MAPPED, PROMPTS)  #: files whose sha256 is compared whenever a set is opened
-EVALUATION = "evaluation"  #: the folder of a set's evaluation sets
-ABOUT_BYTES = 1 << 26  #: of features.json; 21,843 classes take 1 MB
-AGAIN = "extract or import the set again"
+HASHED_FILES = (INDEX, MAPPED, PROMPTS)  #: files whose sha256 is compared whenever a set is opened
+EVALUATION_FOLDER = "evaluation"  #: the folder of a set's evaluation sets
+MAX_DESCRIPTION_BYTES = 1 << 26  #: of features.json; 21,843 classes take 1 MB
+RENEW_SET = "extract or import the set again"
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,22 @@ def read_description(folder: Path) -> SetDescription:
     """
     path = folder / NAME
     try:
-        about = TypeAdapter(SetDescription).validate_json(reading.read_file(path, ABOUT_BYTES), strict=True)
+        about = TypeAdapter(SetDescription).validate_json(reading.read_file(path, MAX_DESCRIPTION_BYTES), strict=True)
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such file; `bench features extract` and `bench features convert` make feature sets"
         ) from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: is not the description of a feature set ({one_line(error, 200)}); {AGAIN}") from error
+        raise UserError(
+            f"{path}: is not the description of a feature set ({one_line(error, 200)}); {RENEW_SET}"
+        ) from error
     if about.version != VERSION:
-        raise UserError(f"{path}: version: is {about.version}, this bench reads {VERSION}; {AGAIN}")
+        raise UserError(f"{path}: version: is {about.version}, this bench reads {VERSION}; {RENEW_SET}")
     if set(about.files) != set(about.expected()):
         names = (", ".join(sorted(names)) for names in (about.files, about.expected()))
-        raise UserError(f"{path}: files: are {', not '.join(names)}; {AGAIN}")
+        raise UserError(f"{path}: files: are {', not '.join(names)}; {RENEW_SET}")
     for name in about.expected():
-        refuse_changed_file(folder / name, about.files[name], whole=name in WHOLE)
+        refuse_changed_file(folder / name, about.files[name], whole=name in HASHED_FILES)
     return about
 
 
@@ -110,13 +112,15 @@ def refuse_changed_file(path: Path, file: File, whole: bool = True) -> None:
     try:
         size, own = os.stat(path).st_size, file_hash(path) if whole else file.sha256
     except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror}; {AGAIN}") from error
+        raise UserError(f"{path}: cannot be read: {error.strerror}; {RENEW_SET}") from error
     if size != file.bytes:
-        raise UserError(f"{path}: has {size:,} bytes, {NAME} says {file.bytes:,}; it was cut or replaced, {AGAIN}")
+        raise UserError(f"{path}: has {size:,} bytes, {NAME} says {file.bytes:,}; it was cut or replaced, {RENEW_SET}")
     if own != file.sha256:
-        raise UserError(f"{path}: sha256 is {own[:16]}..., {NAME} says {file.sha256[:16]}...; it was changed, {AGAIN}")
+        raise UserError(
+            f"{path}: sha256 is {own[:16]}..., {NAME} says {file.sha256[:16]}...; it was changed, {RENEW_SET}"
+        )
 
 
 def evaluation_folders(folder: Path) -> list[Path]:
     """Return the evaluation sets of a feature set, in the order of their names."""
-    return sorted(path.parent for path in (folder / EVALUATION).rglob(NAME))
+    return sorted(path.parent for path in (folder / EVALUATION_FOLDER).rglob(NAME))

@@ -16,13 +16,13 @@ from bench.data.features import writing
 from bench.data.features.about import Encoder, SetDescription
 from bench.data.features.stack import Stack
 from bench.data.features.tables import Imported
-from bench.data.features.texts import SHOWN, TextPlan
+from bench.data.features.texts import SHOWN_LETTERS, TextPlan
 from bench.data.features.writing import Array, Content
 from bench.data.strings import Strings
 from bench.errors import UserError
 
-SAME = 0.99  #: cosine that the features of equal captions have at least; another model's rounding is far smaller
-BLOCK = 1 << 12  #: rows that are compared at a time
+MIN_COSINE = 0.99  #: cosine that the features of equal captions have at least; another model's rounding is far smaller
+BLOCK_ROWS = 1 << 12  #: rows that are compared at a time
 Dtype = Literal["float16", "float32"]
 
 
@@ -84,14 +84,14 @@ def _refuse_different(stack: Stack, plan: TextPlan, places: Ints) -> None:
     """Raise UserError if equal captions have features that point elsewhere."""
     first = plan.first[plan.rows]
     again = np.flatnonzero(first != np.arange(len(first)))
-    for start in range(0, len(again), BLOCK):
-        at = again[start : start + BLOCK]
+    for start in range(0, len(again), BLOCK_ROWS):
+        at = again[start : start + BLOCK_ROWS]
         one, other = (stack.take(places[where]).astype(np.float64) for where in (at, first[at]))
         norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
         cosine = np.where((one == other).all(1), 1.0, (one * other).sum(1) / np.maximum(norms, 1e-30))
-        for wrong in np.flatnonzero(~(cosine >= SAME)).tolist():
+        for wrong in np.flatnonzero(~(cosine >= MIN_COSINE)).tolist():
             text, rows = plan.strings[int(at[wrong])].as_py(), sorted((places[at[wrong]], places[first[at[wrong]]]))
-            fault = f"rows {rows[0]} and {rows[1]} belong to the same caption {text[:SHOWN]!r}"
+            fault = f"rows {rows[0]} and {rows[1]} belong to the same caption {text[:SHOWN_LETTERS]!r}"
             raise UserError(
                 f"{stack.name}: {fault}, but their features have cosine {cosine[wrong]:.2f}; "
                 "the array is shifted against the captions, or made of other texts"

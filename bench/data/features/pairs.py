@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from bench import counter, reading
 from bench.arrays import Ints
 from bench.data.features import about as description
-from bench.data.features.about import AGAIN, EVALUATION, IMAGE, INDEX, MAPPED, PROMPTS, TEXT
-from bench.data.features.rows import LABEL
+from bench.data.features.about import EVALUATION_FOLDER, IMAGE, INDEX, MAPPED, PROMPTS, RENEW_SET, TEXT
+from bench.data.features.rows import LABEL_PREFIX
 from bench.data.features.texts import TextFeatures, hash_prefixes, row_digest
 from bench.data.order import epoch_order
 from bench.data.shards.pairs import evenly_spaced, rows_of_share
@@ -88,7 +88,7 @@ class FeaturePairs:
     def labels(self) -> Mapping[str, Ints]:
         """Label name -> int64 [n], indices into `classes`."""
         names, rows = self.about.classes, slice(None) if self.chosen is None else self.chosen
-        return {name: self._rows[LABEL + name].to_numpy().astype(np.int64)[rows] for name in names}
+        return {name: self._rows[LABEL_PREFIX + name].to_numpy().astype(np.int64)[rows] for name in names}
 
     @property
     def classes(self) -> Mapping[str, tuple[str, ...]]:
@@ -154,7 +154,7 @@ class FeaturePairs:
 
     def evaluation(self, name: str) -> FeaturePairs:
         """Open an evaluation set that lies with this one. Raises UserError if it is missing or damaged."""
-        return open_feature_set(self.folder / EVALUATION / name)
+        return open_feature_set(self.folder / EVALUATION_FOLDER / name)
 
     @property
     def width(self) -> int:
@@ -196,7 +196,7 @@ class FeaturePairs:
 
 
 def _shifted(path: Path, fault: str) -> UserError:
-    return UserError(f"{path}: {fault}; the array was changed, shifted or swapped, {AGAIN}")
+    return UserError(f"{path}: {fault}; the array was changed, shifted or swapped, {RENEW_SET}")
 
 
 class TextLookup:
@@ -261,10 +261,10 @@ def map_features(path: Path, shape: tuple[int, ...], dtype: str) -> npt.NDArray[
     try:
         array = reading.map_array(path)
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}; {AGAIN}") from error
+        raise UserError(f"{path}: cannot be read: {error}; {RENEW_SET}") from error
     if array.shape != shape or array.dtype != np.dtype(dtype).newbyteorder("<") or not array.flags.c_contiguous:
         fault = f"holds {array.dtype.name} {list(array.shape)}, {description.NAME} says {dtype} {list(shape)}"
-        raise UserError(f"{path}: {fault}; {AGAIN}")
+        raise UserError(f"{path}: {fault}; {RENEW_SET}")
     return array
 
 

@@ -18,7 +18,7 @@ from bench.arrays import Ints
 from bench.data.features.texts import TextHashes
 from bench.data.strings import TEXT_LISTS, Strings
 
-LABEL = "label."  #: before a label's name in the name of its column
+LABEL_PREFIX = "label."  #: before a label's name in the name of its column
 SCHEMA = pa.schema(
     [
         ("key", pa.large_string()),
@@ -47,7 +47,7 @@ def rows_table(
         pa.nulls(len(keys), pa.uint64()) if digests is None else pa.array(digests, pa.uint64()),
         *(pa.array(values, pa.int64()) for values in labels.values()),
     ]
-    schema = pa.schema([*SCHEMA, *((LABEL + name, pa.int64()) for name in labels)])
+    schema = pa.schema([*SCHEMA, *((LABEL_PREFIX + name, pa.int64()) for name in labels)])
     return pa.table(columns, schema=schema).combine_chunks()
 
 

@@ -13,7 +13,7 @@ from bench import reading
 from bench.arrays import Ints
 from bench.errors import UserError, one_line
 
-TYPES = ("<f2", "<f4", "<f8")
+ARRAY_TYPES = ("<f2", "<f4", "<f8")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def open_array(given: str) -> npt.NDArray[Any]:
     except (OSError, ValueError) as error:
         reason = one_line(getattr(error, "strerror", None) or error, 200)
         raise UserError(f"{given}: cannot be read as an array: {reason}") from error
-    if array.dtype not in TYPES or array.ndim not in (2, 3) or 0 in array.shape:
+    if array.dtype not in ARRAY_TYPES or array.ndim not in (2, 3) or 0 in array.shape:
         fault = f"holds {array.dtype} {list(array.shape)}"
         fix = "features are floats of 16, 32 or 64 bits, [rows, width] or [rows, k, width]"
         raise UserError(f"{given}: {fault}; {fix}")

@@ -18,7 +18,7 @@ from bench.data.strings import Strings
 from bench.errors import UserError
 
 TextHashes = npt.NDArray[np.uint64]
-SHOWN = 80  #: letters of a text that a message quotes
+SHOWN_LETTERS = 80  #: letters of a text that a message quotes
 
 
 def text_hashes(texts: Iterable[str]) -> TextHashes:
@@ -74,7 +74,7 @@ class TextPlan:
         same = pc.equal(self.strings, self.strings.take(pa.array(self.first[self.rows])))
         for at in np.flatnonzero(~same.to_numpy(zero_copy_only=False)).tolist():
             one, other = self.strings[at].as_py(), self.strings[int(self.first[self.rows[at]])].as_py()
-            both = f"{one[:SHOWN]!r} and {other[:SHOWN]!r}"
+            both = f"{one[:SHOWN_LETTERS]!r} and {other[:SHOWN_LETTERS]!r}"
             raise UserError(f"captions: {both} have the same 64-bit hash; change one of them, by a space for instance")
 
     def texts(self, start: int, stop: int) -> list[str]:
@@ -109,7 +109,7 @@ class TextFeatures:
         if len(unknown):
             text = texts[int(unknown[0])]
             raise UserError(
-                f"{self.path}: has no feature of the text {text[:SHOWN]!r}; "
+                f"{self.path}: has no feature of the text {text[:SHOWN_LETTERS]!r}; "
                 "extract the set again with this text as a caption or a prompt"
             )
         return rows

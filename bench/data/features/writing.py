@@ -25,8 +25,8 @@ from bench.errors import UserError, one_line
 from bench.hashing import file_hash
 from bench.store import files
 
-STEP_BYTES = 1 << 22  #: of an array that are written at a time
-GROUP = 1 << 16  #: rows of a Parquet row group
+WRITE_BYTES = 1 << 22  #: of an array that are written at a time
+GROUP_ROWS = 1 << 16  #: rows of a Parquet row group
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _write(folder: Path, content: Content) -> SetDescription:
 
 
 def _write_tables(folder: Path, rows: Any, prompts: Sequence[str]) -> None:
-    form: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True, "row_group_size": GROUP}
+    form: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True, "row_group_size": GROUP_ROWS}
     pq.write_table(rows, folder / ROWS, use_dictionary=False, **form)
     with pa.OSFile(str(folder / MAPPED), "wb") as file, pa.ipc.new_file(file, rows.schema) as arrow:
         (batch,) = rows.to_batches()  # a single one, so that a row is found by its number
@@ -155,7 +155,7 @@ def _write_array(
 ) -> TextHashes:
     """Write an array by blocks of rows; return the digest of each row. Raises UserError for a wrong block."""
     dtype = np.dtype(source.encoder.dtype).newbyteorder("<")
-    step = max(1, STEP_BYTES // max(1, dtype.itemsize * int(np.prod(shape[1:]))))
+    step = max(1, WRITE_BYTES // max(1, dtype.itemsize * int(np.prod(shape[1:]))))
     digests = np.empty(shape[0], np.uint64)
     with open(path, "wb") as file:
         form = {"descr": dtype.str, "fortran_order": False, "shape": shape}

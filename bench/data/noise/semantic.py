@@ -21,9 +21,9 @@ from bench.data.text_sets import TextSets
 if TYPE_CHECKING:
     from bench.suite.noise_settings import NoiseSettings
 
-ROUNDS = 5  #: in which a group of rows is parted
+SPLIT_ROUNDS = 5  #: in which a group of rows is parted
 DECIMALS = 6  #: of the products that are compared, so that their last bits decide nothing
-NEARLY_RIGHT = 0.9  #: cosine of two texts that say nearly the same
+SYNONYMOUS_COSINE = 0.9  #: cosine of two texts that say nearly the same
 _WORD = re.compile(r"\b\w+\b")
 
 
@@ -74,7 +74,7 @@ def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) ->
     notes = {"leaf": leaf, "vectors": kind}
     if len(rows):
         notes |= {"mean_cosine": float(cosines.mean()), "mean_cosine_of_shuffled_captions": float(others.mean())}
-        notes |= {"nearly_right": float((cosines >= NEARLY_RIGHT).mean())}
+        notes |= {"nearly_right": float((cosines >= SYNONYMOUS_COSINE).mean())}
     lost = TextSets.of(pairs, order).disjoint(rows, donors)
     return NoiseManifest.of(pairs, "semantic_swap", rate, seed, rows, donors, lost, notes=notes)
 
@@ -91,7 +91,7 @@ def _parted(x: csr_array, leaf: int) -> Ints:
     second = np.round(x @ _pole(x[a : a + 1]), DECIMALS)
     second[a] = np.inf
     sides = [places[a : a + 1], places[int(second.argmin())][None]]
-    for _ in range(ROUNDS):
+    for _ in range(SPLIT_ROUNDS):
         toward = x @ _pole(x[sides[1]]) - x @ _pole(x[sides[0]])
         ordered = np.argsort(np.round(toward, DECIMALS), kind="stable")
         sides = [np.sort(ordered[: rows // 2]), np.sort(ordered[rows // 2 :])]

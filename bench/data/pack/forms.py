@@ -24,7 +24,7 @@ from bench.errors import UserError, nearest, one_line
 LIST_BYTES = {".csv": 1 << 32, ".tsv": 1 << 32, ".json": 1 << 29}
 TEXTS = ("caption", "captions", "text", "texts", "title")  #: columns of Parquet with captions, the first that is there
 #: what a reader raises for a file that is something else
-ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, csv.Error)
+READ_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, csv.Error)
 
 
 def list_samples(path: Path, options: PackOptions) -> list[ListedSample]:
@@ -40,7 +40,7 @@ def list_samples(path: Path, options: PackOptions) -> list[ListedSample]:
     try:
         _refuse_endless(path)
         listed = list(read(path, options))
-    except ERRORS as error:
+    except READ_ERRORS as error:
         raise UserError(f"{path}: cannot be read: {type(error).__name__}: {one_line(error, 200)}") from error
     if not listed:
         raise UserError(f"{path}: holds no pairs{' of these splits' if options.splits else ''}")

@@ -16,15 +16,15 @@ from bench.errors import UserError, one_line
 from bench.machine.capacity import cores
 from bench.store import files
 
-PER_SHARD = 10_000  #: samples of a shard, as img2dataset's
-NOTES, FAULTS = ".pack", "faults.csv"
+SAMPLES_PER_SHARD = 10_000  #: samples of a shard, as img2dataset's
+NOTES_FOLDER, FAULTS_FILE = ".pack", "faults.csv"
 
 
 def pack_shards(
     source: Path,
     out: Path,
     options: PackOptions,
-    per_shard: int = PER_SHARD,
+    per_shard: int = SAMPLES_PER_SHARD,
     workers: int | None = None,
 ) -> list[str]:
     """Pack an input into OUT/00000.tar and so on; return lines that say what was made and what was left out.
@@ -44,14 +44,14 @@ def pack_shards(
         notes = [note for job in jobs if (note := read_shard_note(job)) is not None]
         faults += [fault for _, own in notes for fault in own]
         text = csv_text([("key", "path", "reason", "detail"), *map(astuple, faults)])
-        files.write_bytes(out / FAULTS, text.encode("utf-8", "backslashreplace"))
+        files.write_bytes(out / FAULTS_FILE, text.encode("utf-8", "backslashreplace"))
     except OSError as error:  # an image that cannot be read is a fault
         raise UserError(f"{out}: cannot be written: {one_line(error)}") from error
     packed = sum(number for number, _ in notes)
     if not packed:
-        raise UserError(f"{source}: none of {len(faults):,} pairs can be packed; {out / FAULTS} says why of each")
+        raise UserError(f"{source}: none of {len(faults):,} pairs can be packed; {out / FAULTS_FILE} says why of each")
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in Counter(one.reason for one in faults).items())
-    left = f"left out {len(faults):,} ({reasons}), listed in {out / FAULTS}" if faults else "left out none"
+    left = f"left out {len(faults):,} ({reasons}), listed in {out / FAULTS_FILE}" if faults else "left out none"
     return [f"{out}: {packed:,} pairs in {len(jobs)} shards; {left}"]
 
 
@@ -78,7 +78,7 @@ def _keyed(listed: Sequence[ListedSample]) -> tuple[list[ListedSample], list[Omi
 def _jobs(listed: Sequence[ListedSample], out: Path, per_shard: int) -> list[PackJob]:
     """Return the jobs of all shards. Raises UserError if the folder holds shards of another input."""
     stamp = {"samples": hashing.digest([list(astuple(sample)) for sample in listed]), "per_shard": per_shard}
-    mark = out / NOTES / "input.json"
+    mark = out / NOTES_FOLDER / "input.json"
     try:
         known = reading.parse_json(reading.read_file(mark, reading.JSON_BYTES)) if mark.is_file() else None
     except ValueError:  # cut by a full disk
@@ -88,6 +88,6 @@ def _jobs(listed: Sequence[ListedSample], out: Path, per_shard: int) -> list[Pac
     files.write_json(mark, stamp)
     parts = (tuple(listed[start : start + per_shard]) for start in range(0, len(listed), per_shard))
     return [
-        PackJob(part, out / f"{number:05d}.tar", out / NOTES / f"{number:05d}.json")
+        PackJob(part, out / f"{number:05d}.tar", out / NOTES_FOLDER / f"{number:05d}.json")
         for number, part in enumerate(parts)
     ]

@@ -15,7 +15,7 @@ from PIL import Image
 
 from bench import reading
 from bench.data.photo import FORMATS
-from bench.data.shards.scan import IMAGE_BYTES, Unusable, refuse_undecodable_image
+from bench.data.shards.scan import MAX_IMAGE_BYTES, Unusable, refuse_undecodable_image
 from bench.store import files
 
 SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
@@ -131,7 +131,7 @@ def _members(samples: Sequence[ListedSample], faults: list[OmittedSample]) -> It
 def _file(path: str) -> bytes:
     try:
         with reading.open_file(path) as file:
-            return file.read(IMAGE_BYTES + 1)
+            return file.read(MAX_IMAGE_BYTES + 1)
     except FileNotFoundError:
         raise Unusable("missing file", "there is no such file") from None
     except (OSError, ValueError) as error:
@@ -140,8 +140,8 @@ def _file(path: str) -> bytes:
 
 def _suffix(data: bytes) -> str:
     """Return the suffix of an image's format. Raises Unusable if training could not read it."""
-    if len(data) > IMAGE_BYTES:
-        raise Unusable("too large", f"has more than {IMAGE_BYTES:,} bytes")
+    if len(data) > MAX_IMAGE_BYTES:
+        raise Unusable("too large", f"has more than {MAX_IMAGE_BYTES:,} bytes")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about odd metadata and large images, as the index does
         refuse_undecodable_image(data)

@@ -18,7 +18,7 @@ from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
 __all__ = ["ShardPairs", "index_path", "load_shard_pairs", "missing_shard_data"]
-EXAMPLES = 3  #: number of shards that a message names
+SHOWN_SHARDS = 3  #: number of shards that a message names
 
 
 def load_shard_pairs(settings: DataSettings) -> ShardPairs:
@@ -122,7 +122,7 @@ def _paths(settings: DataSettings, path: Path, about: IndexMetadata, there: dict
 
 def _stale(settings: DataSettings, path: Path, about: IndexMetadata, fault: str, shards: list[str]) -> Missing:
     """Describe an index that does not fit `shards`; "{}" in `fault` stands for their number."""
-    some = f"{', '.join(shards[:EXAMPLES])}{', ...' if len(shards) > EXAMPLES else ''}"
+    some = f"{', '.join(shards[:SHOWN_SHARDS])}{', ...' if len(shards) > SHOWN_SHARDS else ''}"
     what = f"{settings.name}, {fault.format(len(shards))} ({some})"
     form = " --each-caption" if about.each_caption else ""
     get = f"{_command(settings, path)}{form}; or name in data.shards those that are indexed, to train on them alone"

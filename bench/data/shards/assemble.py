@@ -24,8 +24,8 @@ from bench.data.strings import Strings
 from bench.errors import UserError, one_line
 from bench.store import files
 
-GROUP = 1 << 16  #: rows of a Parquet row group
-EXAMPLES = 3  #: number of faults of each reason that a message names
+GROUP_ROWS = 1 << 16  #: rows of a Parquet row group
+SHOWN_FAULTS = 3  #: number of faults of each reason that a message names
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _check(
     if not rows:
         lines = [f"{out}: not written: there is no sample to train on"]
     for reason, count in counts.items():
-        which = [one_line(f"{f.shard} {f.key}: {f.detail}", 300) for f in faults if f.reason == reason][:EXAMPLES]
+        which = [one_line(f"{f.shard} {f.key}: {f.detail}", 300) for f in faults if f.reason == reason][:SHOWN_FAULTS]
         lines.append(f"  {count:,} {reason}, such as " + "; ".join(which))
     lines.append(f"each one is in {listed}; mend the shards, or raise --limit (what is scanned is kept)")
     raise UserError(*lines)
@@ -154,5 +154,5 @@ def _relative(job: ScanJob, out: Path) -> str:
 def _write(table: Any, order: Ints, about: IndexMetadata, out: Path) -> None:
     ordered = table.take(pa.array(order)).append_column("row", pa.array(np.arange(len(order))))
     ordered = ordered.select(INDEX_SCHEMA.names).replace_schema_metadata({"index": json.dumps(asdict(about))})
-    form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "row_group_size": GROUP}
+    form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "row_group_size": GROUP_ROWS}
     files.write_path(out, lambda path: pq.write_table(ordered, path, **form), durable=False)

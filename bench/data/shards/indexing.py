@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
-from bench.console.progress import PATIENCE, duration
+from bench.console.progress import LINE_INTERVAL, duration
 from bench.console.text import echo
 from bench.data.shards import assemble
 from bench.data.shards.assemble import Report
@@ -87,7 +87,7 @@ def _scan(jobs: Sequence[ScanJob], total: int, workers: int, progress: bool) -> 
     spoken = began
     for done, own in enumerate(in_processes(make_part, jobs, workers), 1):
         rows, now = rows + own, time.monotonic()
-        if progress and (now - spoken >= PATIENCE or done == len(jobs)):
+        if progress and (now - spoken >= LINE_INTERVAL or done == len(jobs)):
             spoken, spent = now, max(now - began, 1e-9)
             left = duration(spent / done * (len(jobs) - done))
             rate = f"{rows / spent:,.0f} rows/s"

@@ -24,10 +24,10 @@ from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
-OPEN = 128  #: number of shards that a process keeps open
-KEPT = 64  #: number of decoded images that are kept for further views
-SAMPLE = 64  #: rows that are compared with their hashes before anything trains
-AGAIN = "run `bench data index` again"
+MAX_OPEN_SHARDS = 128  #: number of shards that a process keeps open
+MAX_KEPT_IMAGES = 64  #: number of decoded images that are kept for further views
+SAMPLED_ROWS = 64  #: rows that are compared with their hashes before anything trains
+RENEW_INDEX = "run `bench data index` again"
 
 
 class ShardPairs:
@@ -108,8 +108,8 @@ class ShardPairs:
                 images.append(photo.decode_image(data))
             except photo.Undecodable as error:
                 where = f"{self._paths[int(self._shards[row])]}: the image of {self._keys[row]!r} cannot be decoded"
-                raise UserError(f"{where} ({error}); {AGAIN}") from error
-        if len(images) <= KEPT:
+                raise UserError(f"{where} ({error}); {RENEW_INDEX}") from error
+        if len(images) <= MAX_KEPT_IMAGES:
             self._last = (requested, images)
         return images
 
@@ -143,14 +143,14 @@ class ShardPairs:
         shard, size = int(self._shards[row]), int(self._sizes[row])
         file = self._open.get(shard)
         if file is None:
-            for oldest in list(self._open)[: len(self._open) - OPEN + 1]:
+            for oldest in list(self._open)[: len(self._open) - MAX_OPEN_SHARDS + 1]:
                 self._open.pop(oldest, None)
             file = self._open[shard] = _Open(self._paths[shard], self.about.shards[shard])
         self._refuse_other_texts(row)
         data = os.pread(file.descriptor, size, int(self._offsets[row]))
         if len(data) != size or image_digest(data) != self._digests[row].tobytes():
             where = f"{self._paths[shard]}: the image of {self._keys[row]!r} is not the one that was indexed"
-            raise UserError(f"{where} in {self.index_path}; the shard has changed, {AGAIN}")
+            raise UserError(f"{where} in {self.index_path}; the shard has changed, {RENEW_INDEX}")
         return data
 
     def _refuse_other_texts(self, row: int) -> None:
@@ -158,7 +158,7 @@ class ShardPairs:
         hashed = row_hash(self._keys[row], self.captions(row), self._digests[row].tobytes())
         if hashed != self._hashes[row].tobytes():
             what = f"key or captions of row {row} ({self._keys[row]!r}) are not those that were indexed"
-            raise UserError(f"{self.index_path}: {what}; {AGAIN}")
+            raise UserError(f"{self.index_path}: {what}; {RENEW_INDEX}")
 
 
 class _Open:
@@ -172,7 +172,9 @@ class _Open:
             raise UserError(f"shards: {path}: cannot be read: {error.strerror}") from error
         size = os.fstat(self.descriptor).st_size
         if size != entry.bytes:
-            raise UserError(f"{path}: has {size} bytes, {entry.bytes} when it was indexed; it was replaced, {AGAIN}")
+            raise UserError(
+                f"{path}: has {size} bytes, {entry.bytes} when it was indexed; it was replaced, {RENEW_INDEX}"
+            )
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
@@ -190,4 +192,4 @@ def rows_of_share(keys: Strings, share: float) -> Ints:
 
 def evenly_spaced(n: int) -> list[int]:
     """Return at most SAMPLE of the numbers 0..n-1, evenly spaced, the first and the last among them."""
-    return sorted(set(np.linspace(0, n - 1, SAMPLE).astype(np.int64).tolist())) if n else []
+    return sorted(set(np.linspace(0, n - 1, SAMPLED_ROWS).astype(np.int64).tolist())) if n else []

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 
 from bench import reading
 from bench.data.shards.index import SCHEMA, VERSION
-from bench.data.shards.scan import RULES, ScanFault, ScannedRow, row_hash, scan_tar
+from bench.data.shards.scan import RULES_VERSION, ScanFault, ScannedRow, row_hash, scan_tar
 from bench.data.shards.sources import Shard
 from bench.errors import UserError
 from bench.store import files
 
-BUFFER = 1 << 20  #: bytes read at a time in a scan
+BUFFER_BYTES = 1 << 20  #: bytes read at a time in a scan
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def job_of(place: int, shard: Shard, work: Path, each_caption: bool) -> ScanJob:
         status = os.stat(shard.path)
     except OSError as error:
         raise UserError(f"shards: {shard.path}: cannot be read: {error.strerror}") from error
-    stamp = repr((VERSION, RULES, shard, status.st_size, status.st_mtime_ns, each_caption))
+    stamp = repr((VERSION, RULES_VERSION, shard, status.st_size, status.st_mtime_ns, each_caption))
     part = work / f"{place:06d}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.parquet"
     return ScanJob(shard, part, each_caption)
 
@@ -48,7 +48,7 @@ def make_part(job: ScanJob) -> int:
     Raises UserError if the shard cannot be read.
     """
     try:
-        with reading.open_file(job.shard.path, BUFFER) as file:
+        with reading.open_file(job.shard.path, BUFFER_BYTES) as file:
             bytes = os.fstat(file.fileno()).st_size
             rows, faults = scan_tar(file, job.shard.name, job.shard.prefix)
     except OSError as error:

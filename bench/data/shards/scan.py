@@ -21,11 +21,11 @@ from bench.data.photo import FORMATS, too_many_scans
 from bench.reading import JSON_BYTES, TEXT_BYTES, parse_json
 from bench.tars import Broken, tar_members
 
-RULES = 3  #: increase it if the same tar gives other rows; parts of an older number are then scanned again
+RULES_VERSION = 3  #: increase it if the same tar gives other rows; parts of an older number are then scanned again
 IMAGES = frozenset({"jpg", "jpeg", "png", "webp"})
 MAX_PIXELS = 89_478_485  #: of an image; more is taken for a decompression bomb, as Pillow does
-IMAGE_BYTES = 1 << 27  #: of an image file
-NAME_BYTES = 4096  #: of a member's name; no longer path can be opened
+MAX_IMAGE_BYTES = 1 << 27  #: of an image file
+MAX_NAME_BYTES = 4096  #: of a member's name; no longer path can be opened
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class _Scanner:
         stem, _, suffix = base.partition(".")
         if not stem:
             return  # hidden files, as macOS' tar adds them
-        if "\0" in name or len(written) > NAME_BYTES:
-            detail = f"its name has a NUL character or more than {NAME_BYTES:,} bytes"
+        if "\0" in name or len(written) > MAX_NAME_BYTES:
+            detail = f"its name has a NUL character or more than {MAX_NAME_BYTES:,} bytes"
             self.faults.append(ScanFault(self.shard, ascii(name[:100]), member.offset_data, "unsafe name", detail))
             return
         key = self.prefix + folder + slash + stem
@@ -138,7 +138,7 @@ class _Scanner:
         if not member.isreg() or member.issparse():
             kind = "link" if member.issym() or member.islnk() else "special file"
             raise Unusable("not a file", f"member {name} is a {kind}")
-        most = IMAGE_BYTES if suffix in IMAGES else {"txt": TEXT_BYTES, "json": JSON_BYTES}.get(suffix)
+        most = MAX_IMAGE_BYTES if suffix in IMAGES else {"txt": TEXT_BYTES, "json": JSON_BYTES}.get(suffix)
         if most is None or suffix in sample.texts:
             sample.others.append(suffix)
             return

@@ -17,7 +17,7 @@ from bench.errors import UserError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _RANGE = re.compile(r"\{(-?[0-9]+)\.\.(-?[0-9]+)")
 _REMOTE = re.compile(r"pipe:|[A-Za-z0-9.+-]+://")
-MOST = 200_000  #: names that a pattern may stand for
+MAX_SHARDS = 200_000  #: names that a pattern may stand for
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,16 @@ def _in_folder(folder: str) -> list[str]:
 def expand_braces(pattern: str) -> list[str]:
     """Expand braces as bash does: "a{00..02}.tar" -> a00.tar, a01.tar, a02.tar.
 
-    Raises UserError if braces do not match, and for more than `MOST` names.
+    Raises UserError if braces do not match, and for more than `MAX_SHARDS` names.
     """
-    many = UserError(f"shards: {pattern}: stands for more than {MOST:,} names; name fewer shards")
+    many = UserError(f"shards: {pattern}: stands for more than {MAX_SHARDS:,} names; name fewer shards")
     for first, last in _RANGE.findall(pattern):
-        if len(first + last) > 36 or abs(int(first) - int(last)) >= MOST:
+        if len(first + last) > 36 or abs(int(first) - int(last)) >= MAX_SHARDS:
             raise many
     try:
-        names = list(islice(braceexpand(pattern, escape=False), MOST + 1))
+        names = list(islice(braceexpand(pattern, escape=False), MAX_SHARDS + 1))
     except (ValueError, RecursionError) as error:
         raise UserError(f"shards: {pattern}: braces do not match, or are nested too deeply") from error
-    if len(names) > MOST:
+    if len(names) > MAX_SHARDS:
         raise many
     return names

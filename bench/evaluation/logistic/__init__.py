@@ -7,9 +7,9 @@ axes, where the curvature is nearly diagonal and known, and L-BFGS starts from i
 strength's solution. `Problem` holds rotated rows and logits in memory; `StreamedProblem` reads rows in chunks.
 """
 
-from bench.evaluation.logistic.descent import GAP, ProbeRows, Solution
+from bench.evaluation.logistic.descent import MAX_GAP, ProbeRows, Solution
 from bench.evaluation.logistic.problem import Problem
 from bench.evaluation.logistic.rows import Labelled
 from bench.evaluation.logistic.streamed import StreamedProblem
 
-__all__ = ["GAP", "Labelled", "ProbeRows", "Problem", "Solution", "StreamedProblem"]
+__all__ = ["MAX_GAP", "Labelled", "ProbeRows", "Problem", "Solution", "StreamedProblem"]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 MAX_ITERATIONS = 1000  # CLIP's (Radford et al. 2021, A.3)
-GAP = 1e-5  # nats a row: stop when the quadratic model says the optimum is no further below
-MEMORY = 10  #: pairs of L-BFGS
+MAX_GAP = 1e-5  # nats a row: stop when the quadratic model says the optimum is no further below
+MEMORY_PAIRS = 10  #: pairs of L-BFGS
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ProbeRows(ABC):
     def line(self, theta: Tensor) -> LossLine:
         """Return a line that begins at weights and bias, [P + 1, C]."""
 
-    def fit(self, strength: float, start: Solution | None = None, gap: float = GAP) -> Solution:
+    def fit(self, strength: float, start: Solution | None = None, gap: float = MAX_GAP) -> Solution:
         """Minimise at one L2 strength, from `start` or from zero weights, to within `gap` nats a row. Deterministic."""
         descent = _Descent(self, strength, self._theta(start))
         while descent.gap() > gap and descent.iterations < MAX_ITERATIONS and descent.step():
@@ -110,7 +110,7 @@ class _Descent:
         taken, bend = length * direction, self.gradient - before
         product = (taken * bend).sum()
         if float(product) > 0:
-            self.pairs = [*self.pairs, (taken, bend, 1 / product)][-MEMORY:]
+            self.pairs = [*self.pairs, (taken, bend, 1 / product)][-MEMORY_PAIRS:]
         self.iterations += 1
         return True
 

@@ -12,16 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.evaluation.logistic.descent import MEMORY, ProbeRows
+from bench.evaluation.logistic.descent import MEMORY_PAIRS, ProbeRows
 from bench.evaluation.logistic.rows import Labelled
 
-CHUNK = 128 << 20  #: bytes of a chunk's rows, their copies and logits
+CHUNK_BYTES = 128 << 20  #: bytes of a chunk's rows, their copies and logits
 _FITS = 20  #: solutions that a sweep keeps, at most
 
 
 def chunk_rows(width: int, classes: int) -> int:
     """Return the rows of a chunk: features as read, on the device, centred and in float64, and four times logits."""
-    return max(1, CHUNK // (4 * (5 * width + 4 * classes)))
+    return max(1, CHUNK_BYTES // (4 * (5 * width + 4 * classes)))
 
 
 def working_bytes(width: int, classes: int) -> int:
@@ -31,7 +31,7 @@ def working_bytes(width: int, classes: int) -> int:
     covariance in float64 with LAPACK's copies.
     """
     weights = 4 * (width + 1) * classes
-    return CHUNK + weights * (2 * MEMORY + _FITS + 12) + 8 * width * width * 6
+    return CHUNK_BYTES + weights * (2 * MEMORY_PAIRS + _FITS + 12) + 8 * width * width * 6
 
 
 class StreamedProblem(ProbeRows):

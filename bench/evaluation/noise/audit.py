@@ -20,11 +20,11 @@ from bench.data.noise import NoiseManifest, noisy_mask
 from bench.data.source import data_source
 from bench.errors import UserError
 from bench.store import RunStore
-from bench.store.run import SHORT
+from bench.store.run import SHORT_ID
 from bench.suite.run import run_of_settings
 
-LEAST = 100  #: injected and other pairs that an audit needs
-APART = 0.9  #: AUROC between wrong and right pairs below which right ones may look as wrong as wrong ones do
+MIN_AUDIT_PAIRS = 100  #: injected and other pairs that an audit needs
+MIN_AUROC = 0.9  #: AUROC between wrong and right pairs below which right ones may look as wrong as wrong ones do
 TASK = "noise_detection"
 
 
@@ -47,8 +47,8 @@ def estimate_wrong_share(injected: npt.NDArray[np.floating], others: npt.NDArray
     are too few pairs, and FloatingPointError for a confidence that is not finite.
     """
     m, n = len(injected), len(others)
-    if min(m, n) < LEAST:
-        raise UserError(f"{m} injected and {n} other pairs; an audit needs {LEAST} of each")
+    if min(m, n) < MIN_AUDIT_PAIRS:
+        raise UserError(f"{m} injected and {n} other pairs; an audit needs {MIN_AUDIT_PAIRS} of each")
     if not (np.isfinite(injected).all() and np.isfinite(others).all()):
         raise FloatingPointError("a confidence is NaN or infinite")
     known = np.sort(injected)
@@ -62,7 +62,7 @@ def estimate_wrong_share(injected: npt.NDArray[np.floating], others: npt.NDArray
 
     passed = np.searchsorted(known, others, "left").mean() + np.searchsorted(known, others, "right").mean()
     auroc = (float(passed) / m - share) / 2 / max(1 - share, 1e-9)
-    return Audit(share, (end(b + 0.5, 0.025) if b and auroc >= APART else 0.0, end(max(b + 0.5, 1), 0.975)), auroc)
+    return Audit(share, (end(b + 0.5, 0.025) if b and auroc >= MIN_AUROC else 0.0, end(max(b + 0.5, 1), 0.975)), auroc)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def audit_run(out: RunStore) -> AuditedRun:
 
     Raises UserError if its noise did not swap captions or it stored no confidences, and as `estimate_wrong_share` does.
     """
-    name, run = f"run {out.id[:SHORT]}", run_of_settings(out.settings(), out.path("settings.json"))
+    name, run = f"run {out.id[:SHORT_ID]}", run_of_settings(out.settings(), out.path("settings.json"))
     pairs = data_source(run.data).pairs()
     manifest = run.noise_of(pairs)
     swaps = isinstance(manifest, NoiseManifest) and manifest.edited is None
@@ -96,9 +96,9 @@ def audit_run(out: RunStore) -> AuditedRun:
         raise UserError(f"{name}: trained on other pairs than those of {pairs.name} here; put its data back")
     result, rows = estimate_wrong_share(confidence[noisy], confidence[~noisy]), np.flatnonzero(~noisy)
     rows = rows[np.argsort(confidence[rows], kind="stable")]
-    (low, high), apart = result.interval, result.auroc >= APART
+    (low, high), apart = result.interval, result.auroc >= MIN_AUROC
     share = f"{low:.1%} to {high:.1%} (95 %, most likely {result.share:.1%})" if apart else f"at most {high:.1%} (95 %)"
-    below = f"; below {APART} right ones may look as wrong, and no least share can be said" if not apart else ""
+    below = f"; below {MIN_AUROC} right ones may look as wrong, and no least share can be said" if not apart else ""
     lines = (
         f"{pairs.name}: {share} of {len(rows):,} pairs are wrong, if they look like the {noisy.sum():,} injected ones",
         f"wrong and right pairs are told apart with an AUROC of about {result.auroc:.2f}{below}",

@@ -11,7 +11,7 @@ from bench import counter
 from bench.arrays import Ints
 
 BATCH, TEMPERATURE, REPEATS = 32_768, 0.01, 10  #: of s-CLIPLoss, as published
-TARGETS = 4_096  #: images that NormSim compares with, at most
+MAX_TARGETS = 4_096  #: images that NormSim compares with, at most
 _ROWS = 1_024  #: whose similarities are in memory at a time
 
 
@@ -50,7 +50,7 @@ def _s_clip_loss(images: Tensor, texts: Tensor, keys: Sequence[str], seed: int) 
 
 
 def _norm_sim(images: Tensor, _: Tensor, keys: Sequence[str], seed: int) -> Tensor:
-    return norm_sim(images, images[counter.hash_order(keys, f"norm_sim {seed}".encode())[:TARGETS]])
+    return norm_sim(images, images[counter.hash_order(keys, f"norm_sim {seed}".encode())[:MAX_TARGETS]])
 
 
 #: score of `keep` -> its function of unit embeddings [n, D] of images and texts, keys and seed

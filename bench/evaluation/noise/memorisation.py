@@ -19,7 +19,7 @@ from bench.evaluation.noise.detection import detection_scores
 from bench.evaluation.ranks import AnswerRanks, offsets, require_finite
 from bench.evaluation.tasks import Task
 
-TILE = 256  #: pairs whose scores are in memory at a time
+TILE_PAIRS = 256  #: pairs whose scores are in memory at a time
 
 
 def sampled_rows(pairs: Pairs) -> tuple[Ints, Ints]:
@@ -45,7 +45,7 @@ def rank_given(
     shift, own_shift = offsets(others, score), offsets(given, score)
     require_finite(a, b, c, shift, own_shift)
     counts = []
-    for rows in (slice(start, start + TILE) for start in range(0, len(a), TILE)):
+    for rows in (slice(start, start + TILE_PAIRS) for start in range(0, len(a), TILE_PAIRS)):
         scores = a[rows] @ torch.cat((c, b[rows])).T + torch.cat((shift, own_shift[rows]))  # one product, for ties
         own = scores[:, len(c) :].diagonal()[:, None]
         among = scores[:, : len(c)].masked_fill(skip[rows].to(a.device), -torch.inf)

@@ -20,10 +20,10 @@ from bench.evaluation.features import Features
 from bench.evaluation.zero_shot import class_prompts, class_vectors
 from methods.base import stream
 
-STABILITY = 0.02  #: added to the prompts' variances in the likelihood
-ITERATIONS, TOLERANCE = 1000, 1e-12
+ADDED_VARIANCE = 0.02  #: added to the prompts' variances in the likelihood
+MAX_ITERATIONS, WEIGHT_TOLERANCE = 1000, 1e-12
 SHOTS = (0, 5, 9)  #: labelled images a class from which weights are fitted, as in the paper
-POINTS = 100  #: points drawn for each class
+POINTS_PER_CLASS = 100  #: points drawn for each class
 
 
 def fit_settings(shots: int) -> tuple[float, int, int]:
@@ -33,7 +33,7 @@ def fit_settings(shots: int) -> tuple[float, int, int]:
     the paper states 5 images of 10 points, 100 in all.
     """
     images = shots or 10
-    return 2.0 if shots else 5.0, images, POINTS // images
+    return 2.0 if shots else 5.0, images, POINTS_PER_CLASS // images
 
 
 def log_densities(points: Tensor, means: Tensor, variances: Tensor) -> Tensor:
@@ -54,11 +54,11 @@ def mixture_weights(log_density: Tensor, initial: Tensor, a: float) -> Tensor:
     A mixture stops once a step moves it by less than 1e-12, independently of the others.
     """
     weights, moving = initial, torch.ones_like(initial[..., 0], dtype=torch.bool)
-    for _ in range(ITERATIONS):
+    for _ in range(MAX_ITERATIONS):
         shares = (weights.log()[..., None, :] + log_density).softmax(-1)
         new = (shares.sum(-2) + a - 1).clamp(min=0)
         new = torch.where(moving[..., None], new / new.sum(-1, keepdim=True), weights)
-        moving = (new - weights).norm(dim=-1) >= TOLERANCE
+        moving = (new - weights).norm(dim=-1) >= WEIGHT_TOLERANCE
         weights = new
         if not bool(moving.any()):
             break
@@ -98,7 +98,7 @@ def fit_prompt_weights(texts: Mapping[str, Tensor], images: Mapping[str, Tensor]
     (a, _, samples), densities = fit_settings(shots), []
     for number, chosen in enumerate(rows.to(means.device)):
         points = draw_points({name: values[chosen] for name, values in images.items()}, samples, number)
-        densities.append(log_densities(points, means[number], variances[number] + STABILITY))
+        densities.append(log_densities(points, means[number], variances[number] + ADDED_VARIANCE))
     return mixture_weights(torch.stack(densities), initial_weights(variances), a)
 
 

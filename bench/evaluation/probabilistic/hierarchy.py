@@ -23,8 +23,8 @@ from bench.evaluation.measures import Measured, MeasureInputs, Number
 from bench.evaluation.tasks import Task
 from methods.base import spans
 
-LEVELS = ("group", "subgroup", "name", "name and tags")  #: of emoji
-NUMBERED = ("0", "1", "2", "3")  #: of HierarCaps
+EMOJI_LEVELS = ("group", "subgroup", "name", "name and tags")  #: of emoji
+HIERARCAPS_LEVELS = ("0", "1", "2", "3")  #: of HierarCaps
 STEPS = 50
 _ROWS = 16  #: images that are traversed at a time
 
@@ -32,12 +32,12 @@ _ROWS = 16  #: images that are traversed at a time
 def level_names(pairs: Pairs) -> tuple[str, ...]:
     """Return what the captions of `levels` are called, from general to special; () if there are none."""
     if isinstance(pairs, EvaluationPairs):
-        return NUMBERED if pairs.source.found.entry.kind == "hierarchy" else ()
-    return LEVELS if {"group", "subgroup", "concept"} <= pairs.labels.keys() else ()
+        return HIERARCAPS_LEVELS if pairs.source.found.entry.kind == "hierarchy" else ()
+    return EMOJI_LEVELS if {"group", "subgroup", "concept"} <= pairs.labels.keys() else ()
 
 
 def levels(pairs: Pairs) -> list[tuple[str, ...]]:
-    """Return four captions of each row, from general to special: those of HierarCaps, or for emoji as in `LEVELS`.
+    """Return four captions of each row, from general to special: those of HierarCaps, or `EMOJI_LEVELS`.
 
     A name can equal its heading ("sleepy face"). The last level is the longest caption that begins with the name.
     Raises UserError for other data sets.

@@ -21,7 +21,7 @@ from bench.evaluation.probabilistic.bprw import SHOTS, reweighted
 from bench.evaluation.tasks import Task
 from bench.evaluation.zero_shot import class_prompts, class_vectors, classify
 
-SINGLE = "a photo of"  #: the single prompt is the first that begins so, or else the first
+SINGLE_PROMPT = "a photo of"  #: the single prompt is the first that begins so, or else the first
 
 
 def prompt_choices(task: Task, bench: MeasureInputs) -> Measured:
@@ -34,7 +34,7 @@ def prompt_choices(task: Task, bench: MeasureInputs) -> Measured:
     templates, names = data.prompt_templates(pairs), pairs.classes[task.label]
     images, texts = bench.features.images(pairs), bench.features.texts(class_prompts(names, templates))
     labels = torch.from_numpy(pairs.labels[task.label])
-    single = next((one for one in templates if one.startswith(SINGLE)), templates[0])
+    single = next((one for one in templates if one.startswith(SINGLE_PROMPT)), templates[0])
     classes: dict[str, Mapping[str, Tensor]] = {
         "all": class_vectors(texts, len(templates)),
         "single": class_vectors(bench.features.texts(class_prompts(names, [single])), 1),

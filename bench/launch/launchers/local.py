@@ -28,8 +28,8 @@ from bench.towers.batchnorm import grouped_norms
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model
 
-WORTHWHILE = 3e11  #: training FLOPs, ten seconds of a core: for fewer it does not pay to start a second process
-MEMORY = 2 << 30  #: bytes of the host that a run is given room for
+MIN_PARALLEL_FLOPS = 3e11  #: training FLOPs, ten seconds of a core: for fewer it does not pay to start a second process
+RUN_MEMORY = 2 << 30  #: bytes of the host that a run is given room for
 
 
 def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
@@ -49,11 +49,11 @@ def suitable_jobs(waiting: Sequence[Planned], ranks: int) -> int:
     budget is in seconds, if a run has several processes, or if all of them are soon done.
     """
     flops = sum(one.resolved.flops for one in waiting)
-    if ranks > 1 or flops < WORTHWHILE or any(one.run.budget.timed for one in waiting):
+    if ranks > 1 or flops < MIN_PARALLEL_FLOPS or any(one.run.budget.timed for one in waiting):
         return 1
     jobs = gpu_count() or cores() // max(one.run.train.threads for one in waiting)
     free = free_memory()
-    fitting = jobs if free is None else free // MEMORY
+    fitting = jobs if free is None else free // RUN_MEMORY
     return max(1, min(jobs, fitting, len(waiting)))
 
 
@@ -117,7 +117,7 @@ def _make(
     refuse_sharing(timed, options)
     refuse_odd_shares(waiting, options.ranks)
     options = replace(options, jobs=suitable_jobs(waiting, options.ranks)) if auto else options
-    with stop_requests(options.deaf) as requested, hold_device(alone=timed):
+    with stop_requests(options.ignore_second_sigint) as requested, hold_device(alone=timed):
         if current_ranks().world == 1 and (options.jobs > 1 or options.ranks > 1):
             run_side_by_side(waiting, summary, store, progress, requested, options)
         else:

@@ -31,12 +31,12 @@ from bench.store import Store
 from bench.store.claim import live_holder
 from bench.store.jobs import note_job
 from bench.store.process import process_identity
-from bench.store.run import SHORT
+from bench.store.run import SHORT_ID
 from bench.suite.launcher_settings import RaySettings
 from bench.suite.suite import Suite
 
-LOSSES = 5  #: tasks of one run that are lost in a row without progress of the run; then it is failed
-PAUSE = 0.5  #: seconds between looks at stop requests and at the claims of lost tasks
+MAX_LOSSES = 5  #: tasks of one run that are lost in a row without progress of the run; then it is failed
+POLL_SECONDS = 0.5  #: seconds between looks at stop requests and at the claims of lost tasks
 
 
 def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
@@ -50,7 +50,7 @@ def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[lis
     gpus = settings.gpus or 0.0
     if request.processes is not None and gpus:
         raise UserError(f"--processes {request.processes}: is for runs without GPUs; say ray.gpus: 0 in the suite")
-    options = LaunchOptions(1, request.processes or max(1, int(gpus)), request.track, deaf=True)
+    options = LaunchOptions(1, request.processes or max(1, int(gpus)), request.track, ignore_second_sigint=True)
 
     def launch(planned: list[Planned], progress: Progress) -> RunOutcomes:
         with _connected(settings.address):
@@ -175,7 +175,7 @@ class _Queue:
         import ray
 
         one = attempt.one
-        log = self.store.suite(self.suite).resolve() / "ray" / f"{one.id[:SHORT]}.log"
+        log = self.store.suite(self.suite).resolve() / "ray" / f"{one.id[:SHORT_ID]}.log"
         root, data = self.store.root.resolve(), data_folder.data_root().resolve()
         task = _Task(one, root, data, registry.known_plugins(), self.options, log)
         remote = ray.remote(_make).options(
@@ -194,9 +194,9 @@ class _Queue:
         import ray
 
         if not self._tasks:  # every run that is left has lost its task
-            time.sleep(PAUSE)
+            time.sleep(POLL_SECONDS)
             return
-        ended, _ = ray.wait(list(self._tasks), timeout=PAUSE)
+        ended, _ = ray.wait(list(self._tasks), timeout=POLL_SECONDS)
         for reference in ended:
             attempt = self._tasks.pop(reference)
             outcome = self._outcome(reference, attempt, stopping)
@@ -233,10 +233,10 @@ class _Queue:
         now = run_progress(self.store.run(attempt.one.id))
         attempt.losses = 1 if now != attempt.reached else attempt.losses + 1
         attempt.reached = now
-        if attempt.losses < LOSSES:
+        if attempt.losses < MAX_LOSSES:
             echo(f"{attempt.one.run.title}: its Ray task was lost ({message}); it goes on in another one", err=True)
             return None
-        message = f"{LOSSES} Ray tasks in a row were lost without progress: {message}"
+        message = f"{MAX_LOSSES} Ray tasks in a row were lost without progress: {message}"
         return mark_failed(attempt.one, self.store, message, {"type": "Process", "message": message})
 
 

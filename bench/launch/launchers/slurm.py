@@ -22,7 +22,7 @@ from bench.errors import UserError
 from bench.launch.claimed import LaunchOptions, cannot_start
 from bench.launch.launchers import LaunchRequest
 from bench.launch.launchers.local import refuse_odd_shares
-from bench.launch.slurm_job import NOTICE, SlurmJob
+from bench.launch.slurm_job import NOTICE_SECONDS, SlurmJob
 from bench.planning.outcomes import RunOutcomes, split_complete
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -31,10 +31,10 @@ from bench.store.jobs import note_job, submitted_jobs
 from bench.suite.launcher_settings import SlurmSettings
 from bench.suite.suite import Suite
 
-ARRAY = 1000  #: jobs of an array
+MAX_ARRAY = 1000  #: jobs of an array
 #: options of srun with several tasks: a rank may use all cores of its node's share, as under torchrun, and when a rank
 #: has ended, the others decide by themselves what follows
-SEVERAL = ("--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0")
+SRUN_OPTIONS = ("--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0")
 
 
 def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
@@ -144,8 +144,8 @@ def _executor(folder: Path, settings: SlurmSettings, options: LaunchOptions, sui
         time=time_limit_minutes(settings.time),
         nodes=settings.nodes,
         cpus_per_task=cpus,
-        srun_args=["--cpus-per-task", str(cpus), *(SEVERAL if settings.nodes > 1 else ())],
-        signal_delay_s=NOTICE,
+        srun_args=["--cpus-per-task", str(cpus), *(SRUN_OPTIONS if settings.nodes > 1 else ())],
+        signal_delay_s=NOTICE_SECONDS,
         stderr_to_stdout=True,
         **{name: value for name, value in asked.items() if value is not None},
     )
@@ -178,7 +178,7 @@ def _longest_array() -> int:
     command = ["scontrol", "show", "config"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
     limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
-    return max(1, int(limit[1])) if limit else ARRAY
+    return max(1, int(limit[1])) if limit else MAX_ARRAY
 
 
 def time_limit_minutes(time_limit: str) -> int:
