@@ -29,3 +29,29 @@ def masked_sinkhorn(
         if reg * float((f - before).abs().sum()) < threshold:
             break
     return (kernel + f + g).masked_fill_(forbidden, -math.inf).exp()
+
+
+@torch.no_grad()
+def partial_sinkhorn(
+    cost: Tensor, allowed: Tensor, mass: float, reg: float, iterations: int = 1000, threshold: float = 1e-3
+) -> Tensor:
+    """Plan [n, n] between marginals of at most 1/n that moves about `mass`, exactly 0 where `allowed` is False.
+
+    What is left goes to a further row and column, whose cells cost 100 times the dearest of the others. Alternates the
+    potentials at most `iterations` times, until the length of the row potentials' last move is less than `threshold`.
+    """
+    total, dearest = len(cost), float(cost.max())
+    kernel = torch.full((total + 1, total + 1), -100 * dearest / reg, dtype=cost.dtype, device=cost.device)
+    kernel[-1, -1] = -201 * dearest / reg
+    kernel[:-1, :-1] = (-cost / reg).masked_fill(~allowed, -math.inf)
+    marginal = cost.new_full((total + 1,), 1 / total)
+    marginal[-1] = 1 - mass
+    log_marginal = marginal.log()
+    f = g = torch.zeros_like(marginal)  # potentials, in units of `reg`
+    for _ in range(iterations):
+        before = f
+        f = log_marginal - (kernel + g).logsumexp(1)
+        g = log_marginal - (kernel + f[:, None]).logsumexp(0)
+        if reg * float((f - before).norm()) < threshold:
+            break
+    return (kernel + f[:, None] + g).exp()[:-1, :-1]

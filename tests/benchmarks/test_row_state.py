@@ -28,7 +28,7 @@ FEW, MANY = 8192, 3_000_000
 TIMES, LIMIT = 30, 0.02
 #: every method with a number a pair, and no second view of pixels; those of global contrastive losses first
 GLOBAL = ["decomposable_cl", "drrho", "fastclip", "isogclr", "nuclr", "sogclr"]
-METHODS = [*GLOBAL, "bicro", "cream", "crcl", "decl_evidential", "gsc", "ncr"]
+METHODS = [*GLOBAL, "bicro", "cream", "crcl", "decl_evidential", "gsc", "l2rm", "ncr"]
 
 
 class State:

@@ -58,6 +58,8 @@ GIVEN = (
     r"cream/(cases|traces)/\d+/(temperature|filter|labels|warm|hard_from|noisy_from)",
     r"cream/split/row_loss",
     r"cream/traces/\d+/steps/\d+/(epoch|ids)",
+    r"l2rm/(cases|traces)/\d+/(temperature|reg|mass|margin|noise_ratio|cost_bias|cost_weight/\d+|omega|warm)",
+    r"l2rm/traces/\d+/steps/\d+/(epoch|ids)",
     r"crcl/cases/\d+/(temperature|complementary_weight|floor)",
     r"crcl/traces/\d+/(temperature|alpha|warm_epochs|stage|start_labels)",
 )

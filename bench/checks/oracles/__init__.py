@@ -29,6 +29,7 @@ NAMES: dict[str, dict[str, str]] = {
     "decl_evidential": {"lambda1": "hinge_weight"},
     **{key: {"gamma": "gamma_min", "eps": "epsilon", "lr_tau": "eta"} for key in ("drrho", "fastclip")},
     "gradient_ascent": {"NC_ratio": "forget", "label_smoothing": "smoothing"},
+    "l2rm": {"reg": "regularisation", "omega": "rematch_weight"},
     "ncu": {"NC_ratio": "forget"},
     "nuclr": {"zeta0": "zeta_init", "eta_I_ratio": "image_ratio", "max_epoch": "epochs"},
     "otter": {

@@ -1,15 +1,17 @@
-"""CREAM and BiCro against official code: given labels or parts, and a trace of six steps each.
+"""CREAM, BiCro and L2RM against official code: given labels or parts, and a trace of six steps each.
 
 official: github.com/XLearning-SCU/2024-TIP-CREAM@f487d6f InfoNCELoss.py (InfoNCELoss)
 official: github.com/XLearning-SCU/2024-TIP-CREAM@f487d6f train.py (eval_train)
 official: github.com/xu5zhao/BiCro@0231631 model.py (ContrastiveLoss, SGRAF.predict)
 official: github.com/xu5zhao/BiCro@0231631 co_train.py (BetaMixture1D)
+official: github.com/hhc1997/L2RM@a766c22 models.py (SGRAF.forward, partial_ot, FeedForward_Network)
 
 Traces are of our assembly of the parts for one network. CREAM's mixture is scikit-learn's GaussianMixture.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +23,9 @@ from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, val
 from methods.beta_mixture import beta_fit
 from methods.bicro import EDGE, Bicro
 from methods.cream import Cream
+from methods.l2rm import SMALLEST, L2rm
 from methods.protocol import Batch, Tensors
+from methods.sinkhorn import partial_sinkhorn
 
 SOURCE = "finetuning"  #: of the inputs
 
@@ -157,4 +161,64 @@ def _bicro_trace(trace: OracleEntry) -> KnownValues:
             yield KnownValue(f"rows in use in step {number}", observed["used"].double(), expected["used"])
             anchors = observed["label"][expected["anchors"]]
             yield KnownValue(f"labels of anchors of step {number}", anchors, [1.0] * len(anchors))
+        yield from _state(method, number, expected)
+
+
+def _to_the_largest(known: KnownValues) -> KnownValues:
+    """Allow 1e-9 of the largest expected number: L2RM's official normalisers have 1e-10 added."""
+    for one in known:
+        yield dataclasses.replace(one, atol=1e-9 * float(lab.exact_tensor(one.expected).abs().max()))
+
+
+@case("l2rm", "l2rm/cases/*/out/*")
+def _l2rm_case(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
+    yield from _to_the_largest(_l2rm_parts(entry, name, expected))
+
+
+def _l2rm_parts(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
+    """Official losses of clean rows are sums, those of noisy ones means over the batch."""
+    z = _inputs(name)
+    total = len(z["image"])
+    method = lab.adapter_of(L2rm, entry, total, rematch_weight=1.0, mask_own=entry["noise_ratio"] > 0)
+    constants = lab.observe(method, z)
+    yield KnownValue("row_loss", constants["row_loss"], expected["row_loss"])
+    if entry["mode"] != "warm":
+        constants["clean"] = torch.full((total,), entry["mode"] == "clean")
+    if entry["mode"] == "noisy":
+        s = (z["image"] @ z["text"].T).detach()
+        costs = _costs(entry, s) if "cost_weight" in entry else 1 - s
+        constants["plan"] = method.plan(costs)
+        yield KnownValue("plan", constants["plan"], expected["plan"])
+        yield KnownValue("what it moves", constants["plan"].sum(), expected["plan_mass"])
+        allowed = torch.eye(total) == 0 if method.config.mask_own else torch.ones(total, total) > 0
+        steps = (costs.clamp(min=SMALLEST), allowed, entry["mass"], entry["reg"], expected["iterations"], 0.0)
+        yield KnownValue("plan after as many sweeps", partial_sinkhorn(*steps), expected["plan"])
+    factor = total if entry["mode"] == "clean" else 1
+    yield from lab.compare_loss(method, factor * lab.sum_of_tiles(method, z, constants), z, expected)
+
+
+def _costs(entry: OracleEntry, s: torch.Tensor) -> torch.Tensor:
+    """Costs [B, B] of the official network, which gives 1 - s before it is trained."""
+    weight, bias = (lab.exact_tensor(entry[f"cost_{name}"]) for name in ("weight", "bias"))
+    return torch.nn.functional.linear(s, weight, bias).relu()
+
+
+@case("l2rm", "l2rm/traces/*")
+def _l2rm_trace(trace: OracleEntry) -> KnownValues:
+    yield from _to_the_largest(_l2rm_steps(trace))
+
+
+def _l2rm_steps(trace: OracleEntry) -> KnownValues:
+    method = lab.adapter_of(L2rm, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
+    for number, z, _, observed, expected in _steps(method, trace):
+        yield KnownValue(f"whether step {number} is warm", float("clean" not in observed), float(expected["warm"]))
+        yield from lab.compare_step(method, z, expected, observed)
+        if not expected["warm"]:
+            yield KnownValue(f"clean rows of step {number}", observed["clean"].double(), expected["clean"])
+            yield KnownValue(f"whether step {number} has a plan", float("plan" in observed), float("plan" in expected))
+        if "plan" in expected:
+            yield KnownValue(f"plan of step {number}", observed["plan"], expected["plan"])
+            part = method.loss(z, observed, slice(0, len(z["image"])))["rematched"]
+            share = trace["omega"] * len(expected["plan"]) / len(z["image"])
+            yield KnownValue(f"loss of noisy rows in step {number}", part, share * expected["rematch_loss"], 1e-8)
         yield from _state(method, number, expected)
