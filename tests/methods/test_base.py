@@ -135,8 +135,8 @@ def test_leaving_out_the_own_partner_touches_nothing_else():
 
 @pytest.mark.parametrize("temperature", [0.01, 0.07, 1.0, 5.0])
 def test_the_logit_scale_starts_at_one_over_the_temperature(lab, temperature):
-    learned = lab.exact(lambda: LogitScale(temperature))
-    fixed = lab.exact(lambda: LogitScale(temperature, learnable=False))
+    learned = lab.in_fp64(lambda: LogitScale(temperature))
+    fixed = lab.in_fp64(lambda: LogitScale(temperature, learnable=False))
     lab.assert_close(learned(), 1 / temperature)
     lab.assert_close(fixed(), 1 / temperature)
     assert [name for name, _ in learned.named_parameters()] == ["rho"]
@@ -147,7 +147,7 @@ def test_the_logit_scale_starts_at_one_over_the_temperature(lab, temperature):
 @pytest.mark.parametrize(("rho", "kept"), [(-1.0, 0.0), (0.5, 0.5), (4.6, 4.6), (9.0, math.log(100))])
 def test_only_a_learned_scale_is_clamped(lab, rho, kept):
     for learnable in (True, False):
-        scale = lab.exact(lambda learnable=learnable: LogitScale(0.07, learnable))
+        scale = lab.in_fp64(lambda learnable=learnable: LogitScale(0.07, learnable))
         scale.rho.data.fill_(rho)
         scale.clamp_()
         lab.assert_close(scale.rho, kept if learnable else rho)

@@ -20,7 +20,7 @@ ALL = torch.ones(16) > 0
 
 @pytest.fixture
 def z(lab):
-    return lab.inputs("Q")
+    return lab.oracle_inputs("Q")
 
 
 def observe(method, z, when, ids=None):
@@ -34,15 +34,17 @@ def ncr(label):
 
 
 def test_warm_on_all_rows_it_is_the_warm_loss_of_ncr(lab, z):
-    lab.assert_close(lab.objective(lab.build(Bicro, warm_rows=1.0), z), lab.objective(lab.build(Ncr), z))
+    lab.assert_close(
+        lab.step_loss(lab.build_adapter(Bicro, warm_rows=1.0), z), lab.step_loss(lab.build_adapter(Ncr), z)
+    )
 
 
 @pytest.mark.parametrize("margin_of", ["anchor", "negative"])
 @pytest.mark.parametrize("label", [0.0, 0.6, 1.0])
 def test_equal_labels_are_the_main_loss_of_ncr_whosoever_the_margin(lab, z, label, margin_of):
     given = {"label": torch.full((16,), label, dtype=torch.float64), "used": ALL}
-    loss = lab.sum_of_tiles(lab.build(Bicro, margin_of=margin_of), z, given, (5, 9))
-    lab.assert_close(loss, lab.sum_of_tiles(lab.build(Ncr), z, ncr(label)))
+    loss = lab.sum_of_tiles(lab.build_adapter(Bicro, margin_of=margin_of), z, given, (5, 9))
+    lab.assert_close(loss, lab.sum_of_tiles(lab.build_adapter(Ncr), z, ncr(label)))
 
 
 def test_margins_of_anchors_and_of_negatives_by_hand(lab):
@@ -50,15 +52,15 @@ def test_margins_of_anchors_and_of_negatives_by_hand(lab):
     z = {"image": torch.eye(2).double(), "text": torch.tensor([[0.8, 0.6], [0.6, 0.8]], dtype=torch.float64)}
     given = {"label": torch.tensor([1.0, 0.0]).double(), "used": ALL[:2]}
     for margin_of, rows in (("anchor", [0.6, 0.0]), ("negative", [0.3, 0.3])):
-        method = lab.build(Bicro, margin=0.5, margin_of=margin_of)
+        method = lab.build_adapter(Bicro, margin=0.5, margin_of=margin_of)
         for row, expected in enumerate(rows):
             part = method.loss(z, given, slice(row, row + 1))["triplet"]
             lab.assert_close(part, expected / 2, atol=1e-9)
 
 
 def test_a_warm_batch_trains_on_its_rows_of_smallest_loss(lab, z):
-    method = lab.build(Bicro, rows=16)
-    observed = observe(method, z, lab.clock())
+    method = lab.build_adapter(Bicro, rows=16)
+    observed = observe(method, z, lab.a_clock())
     order = observed["row_loss"].argsort()
     assert int(observed["used"].sum()) == 4
     assert bool(observed["used"][order[:4]].all())
@@ -67,7 +69,7 @@ def test_a_warm_batch_trains_on_its_rows_of_smallest_loss(lab, z):
 
 def test_a_batch_of_two_trains_on_one_row(lab, z):
     two = {name: x[:2] for name, x in z.items()}
-    assert int(observe(lab.build(Bicro, rows=2), two, lab.clock())["used"].sum()) == 1
+    assert int(observe(lab.build_adapter(Bicro, rows=2), two, lab.a_clock())["used"].sum()) == 1
 
 
 def labels(method, z, clean=ALL, row_loss=None):
@@ -93,11 +95,11 @@ def by_hand(z, clean, anchors, floor=0.5):
 def test_labels_by_hand(lab, z, floor):
     """Of 12 clean rows two are anchors: the clean rows 1 and 2, since row 0 is noisy."""
     clean = torch.arange(16) % 4 > 0
-    lab.assert_close(labels(lab.build(Bicro, floor=floor), z, clean), by_hand(z, clean, [1, 2], floor))
+    lab.assert_close(labels(lab.build_adapter(Bicro, floor=floor), z, clean), by_hand(z, clean, [1, 2], floor))
 
 
 def test_ten_clean_rows_have_two_anchors_and_nine_have_one(lab, z):
-    found = [labels(lab.build(Bicro), z, torch.arange(16) < count) for count in (9, 10)]
+    found = [labels(lab.build_adapter(Bicro), z, torch.arange(16) < count) for count in (9, 10)]
     lab.assert_close(found[0], by_hand(z, torch.arange(16) < 9, [0]))
     lab.assert_close(found[1], by_hand(z, torch.arange(16) < 10, [0, 1]))
 
@@ -105,7 +107,8 @@ def test_ten_clean_rows_have_two_anchors_and_nine_have_one(lab, z):
 def test_misaligned_labels_are_those_of_the_batch_in_the_order_of_losses(lab, z):
     row_loss = torch.arange(16).flip(0).double()  # anchors are rows 15 and 14, row 13 is the first of the rest
     aligned, misaligned = (
-        labels(lab.build(Bicro, clean_labels=form, floor=0.0), z, ALL, row_loss) for form in ("aligned", "misaligned")
+        labels(lab.build_adapter(Bicro, clean_labels=form, floor=0.0), z, ALL, row_loss)
+        for form in ("aligned", "misaligned")
     )
     assert torch.equal(misaligned[:14].flip(0), aligned[:14])
     assert torch.equal(misaligned[14:], torch.ones(2).double())
@@ -113,12 +116,12 @@ def test_misaligned_labels_are_those_of_the_batch_in_the_order_of_losses(lab, z)
 
 def test_pairs_of_equal_sides_agree(lab, z):
     equal = {"image": z["image"].detach(), "text": z["image"].detach()}
-    assert torch.equal(labels(lab.build(Bicro), equal, torch.arange(16) < 5), torch.ones(16).double())
+    assert torch.equal(labels(lab.build_adapter(Bicro), equal, torch.arange(16) < 5), torch.ones(16).double())
 
 
 def test_similarities_that_are_both_zero_agree(lab):
     z = {name: torch.eye(4).double() for name in ("image", "text")}
-    found = lab.build(Bicro).labels(z, torch.arange(4).double(), torch.arange(4) < 3)
+    found = lab.build_adapter(Bicro).labels(z, torch.arange(4).double(), torch.arange(4) < 3)
     assert torch.equal(found, torch.ones(4).double())
 
 
@@ -126,14 +129,16 @@ def test_labels_do_not_depend_on_how_images_lie_beside_texts(lab, z):
     turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(0)).double()).Q
     clean = torch.arange(16) < 9
     turned = {"image": z["image"] @ turn, "text": z["text"]}
-    lab.assert_close(labels(lab.build(Bicro), turned, clean), labels(lab.build(Bicro), z, clean).detach(), atol=1e-9)
+    lab.assert_close(
+        labels(lab.build_adapter(Bicro), turned, clean), labels(lab.build_adapter(Bicro), z, clean).detach(), atol=1e-9
+    )
 
 
 def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_divided(lab, z):
-    method = lab.build(Bicro, rows=20)
+    method = lab.build_adapter(Bicro, rows=20)
     assert "label" not in observe(method, z, MAIN), "nothing is divided yet"
     method.end_epoch(0)
-    assert "label" not in observe(method, z, lab.clock()), "still warm"
+    assert "label" not in observe(method, z, lab.a_clock()), "still warm"
     assert "label" in observe(method, z, BORDER)
     main, late = observe(method, z, MAIN), observe(method, z, LATE)
     assert torch.equal(main["used"], method.clean[:16])
@@ -142,19 +147,21 @@ def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_divided(lab, z):
 
 
 def test_a_batch_without_clean_rows_has_labels_and_margins_of_zero(lab, z):
-    method = lab.build(Bicro, rows=16)
+    method = lab.build_adapter(Bicro, rows=16)
     method.fitted.fill_(True)
     method.clean.fill_(False)
-    assert lab.objective(method, z, when=MAIN) == 0
+    assert lab.step_loss(method, z, when=MAIN) == 0
     observed = observe(method, z, LATE)
     assert not observed["label"].any()
-    lab.assert_close(lab.sum_of_tiles(method, z, observed), lab.sum_of_tiles(lab.build(Ncr), z, ncr(0.0)), atol=1e-15)
+    lab.assert_close(
+        lab.sum_of_tiles(method, z, observed), lab.sum_of_tiles(lab.build_adapter(Ncr), z, ncr(0.0)), atol=1e-15
+    )
 
 
 def test_equal_losses_leave_all_rows_clean(lab, z):
     equal = {name: x[:1].expand(16, -1) for name, x in z.items()}
-    method = lab.build(Bicro, rows=16)
-    observe(method, equal, lab.clock())
+    method = lab.build_adapter(Bicro, rows=16)
+    observe(method, equal, lab.a_clock())
     method.end_epoch(0)
     assert bool(method.clean.all())
     lab.assert_close(observe(method, equal, MAIN)["label"], torch.ones(16))
@@ -163,14 +170,14 @@ def test_equal_losses_leave_all_rows_clean(lab, z):
 def test_one_row_in_a_hundred_is_noisy_where_no_probability_says_so(lab, monkeypatch):
     probability = torch.linspace(0.6, 1, 250).expand(2, -1)
     monkeypatch.setattr("methods.bicro.beta_posteriors", lambda *_: probability)
-    assert int((~lab.build(Bicro).division(torch.zeros(250))[1]).sum()) == 3
+    assert int((~lab.build_adapter(Bicro).division(torch.zeros(250))[1]).sum()) == 3
 
 
 def test_a_label_of_exactly_the_floor_is_zero(lab):
     """The second image is at a right angle to the anchor's, its text is not: the two do not agree at all."""
     z = {"image": torch.eye(2).double(), "text": torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)}
     for floor, label in ((0.5, 0.0), (0.49, 0.5)):
-        found = lab.build(Bicro, floor=floor).labels(z, torch.arange(2).double(), ALL[:2])
+        found = lab.build_adapter(Bicro, floor=floor).labels(z, torch.arange(2).double(), ALL[:2])
         lab.assert_close(found, [1.0, label])
 
 
@@ -200,9 +207,9 @@ def test_the_mixture_finds_the_two_distributions(lab):
 @pytest.mark.parametrize("margin_of", ["anchor", "negative"])
 def test_gradient_after_a_pass_is_that_of_the_loss(lab, margin_of):
     """`bench check` sees the warm loss alone."""
-    z = lab.inputs("R")
+    z = lab.oracle_inputs("R")
     given = {"label": torch.linspace(0.2, 1, 7, dtype=torch.float64), "used": ALL[:7]}
-    method = lab.build(Bicro, margin_of=margin_of)
+    method = lab.build_adapter(Bicro, margin_of=margin_of)
 
     def loss(image, text):
         return method.loss({"image": image, "text": text}, given, slice(0, 7))["triplet"]

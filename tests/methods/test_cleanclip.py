@@ -26,16 +26,21 @@ def viewed():
 def test_plain_rows_are_anchors_and_second_views_candidates(lab, viewed):
     own = torch.arange(6)
     parts = {name: F.cross_entropy(viewed[name] @ viewed[f"{name}_view"].T / 0.07, own) for name in ("image", "text")}
-    loss = lab.objective(lab.build(Cleanclip, clip_weight=0.0, inmodal_weight=3.0), viewed)
+    loss = lab.step_loss(lab.build_adapter(Cleanclip, clip_weight=0.0, inmodal_weight=3.0), viewed)
     lab.assert_close(loss, 1.5 * (parts["image"] + parts["text"]))
-    other = lab.objective(lab.build(Safeclip), viewed, when=lab.clock(phase="warm"))  # there the views are the anchors
+    other = lab.step_loss(
+        lab.build_adapter(Safeclip), viewed, when=lab.a_clock(phase="warm")
+    )  # there the views are the anchors
     assert abs(float((loss / 3 - other).detach())) > 1e-2
 
 
 def test_it_is_the_weighted_sum_of_its_parts(lab, viewed):
-    parts = [lab.objective(lab.build(Cleanclip, clip_weight=a, inmodal_weight=b), viewed) for a, b in ((1, 0), (0, 1))]
-    lab.assert_close(parts[0], lab.objective(lab.build(Clip), viewed))
-    whole = lab.objective(lab.build(Cleanclip, clip_weight=0.5, inmodal_weight=4.0), viewed)
+    parts = [
+        lab.step_loss(lab.build_adapter(Cleanclip, clip_weight=a, inmodal_weight=b), viewed)
+        for a, b in ((1, 0), (0, 1))
+    ]
+    lab.assert_close(parts[0], lab.step_loss(lab.build_adapter(Clip), viewed))
+    whole = lab.step_loss(lab.build_adapter(Cleanclip, clip_weight=0.5, inmodal_weight=4.0), viewed)
     lab.assert_close(whole, 0.5 * parts[0] + 4 * parts[1])
 
 
@@ -45,7 +50,7 @@ def test_with_equal_views_the_contrasts_within_depend_on_gram_matrices_alone(lab
     values = []
     for turned in (image, image @ turn):
         z = {"image": turned, "text": text, "image_view": turned, "text_view": text}
-        terms = lab.build(Cleanclip).loss(z, {}, slice(0, 6))
+        terms = lab.build_adapter(Cleanclip).loss(z, {}, slice(0, 6))
         values.append(terms)
     lab.assert_close(values[0]["in_modal"], values[1]["in_modal"])
     assert not torch.allclose(values[0]["contrastive"], values[1]["contrastive"])
@@ -64,7 +69,7 @@ def test_views_and_edits_are_those_of_the_step(lab, towers):
     rows = lab.some_rows(towers, 8, views=method.extra_views)
     with torch.no_grad():
         z = method.encode(towers, rows)
-        later = method.encode(towers, dataclasses.replace(rows, clock=lab.clock(1)))
+        later = method.encode(towers, dataclasses.replace(rows, clock=lab.a_clock(1)))
     assert sorted(z) == sorted(NAMES)
     torch.testing.assert_close(z["image"], later["image"])
     assert not torch.equal(z["text_view"], later["text_view"])

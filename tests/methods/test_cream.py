@@ -21,7 +21,7 @@ LATE = Clock(step=60, phase="train", progress=0.6, epoch=6)
 
 @pytest.fixture
 def z(lab):
-    return lab.inputs("Q")
+    return lab.oracle_inputs("Q")
 
 
 def constants(label, floor=0.0, used=True):
@@ -39,7 +39,7 @@ def observe(method, z, when, ids=None):
 
 def fitted(lab, noisy, rows=16):
     """CREAM after a pass that found the first `noisy` of its rows noisy."""
-    method = lab.build(Cream, rows=rows)
+    method = lab.build_adapter(Cream, rows=rows)
     method.fitted.fill_(True)
     method.clean[:noisy] = False
     method.clean_probability.fill_(0.9)[:noisy] = 0.1
@@ -48,19 +48,19 @@ def fitted(lab, noisy, rows=16):
 
 @pytest.mark.parametrize("floor", [0.0, 0.3, math.inf])
 def test_labels_of_one_are_clip_twice_under_any_floor(lab, z, floor):
-    clip = lab.objective(lab.build(Clip, temperature=0.07, learnable_scale=False), z)
-    loss = lab.sum_of_tiles(lab.build(Cream), z, constants(torch.ones(16).double(), floor), (5, 9))
+    clip = lab.step_loss(lab.build_adapter(Clip, temperature=0.07, learnable_scale=False), z)
+    loss = lab.sum_of_tiles(lab.build_adapter(Cream), z, constants(torch.ones(16).double(), floor), (5, 9))
     lab.assert_close(loss, 2 * clip)
 
 
 def test_a_floor_that_nothing_reaches_leaves_the_own_pairs_weighted(lab, z):
-    method, label = lab.build(Cream), torch.linspace(0, 1, 16, dtype=torch.float64)
-    expected = (label * observe(method, z, lab.clock())["row_loss"]).mean()
+    method, label = lab.build_adapter(Cream), torch.linspace(0, 1, 16, dtype=torch.float64)
+    expected = (label * observe(method, z, lab.a_clock())["row_loss"]).mean()
     lab.assert_close(lab.sum_of_tiles(method, z, constants(label, math.inf)), expected)
 
 
 def test_even_shares_of_rows_without_a_label_at_a_small_scale(lab, z):
-    method = lab.build(Cream, uniform=True, temperature=1e9)
+    method = lab.build_adapter(Cream, uniform=True, temperature=1e9)
     loss = lab.sum_of_tiles(method, z, constants(torch.zeros(16).double()))
     lab.assert_close(loss, 2 * math.log(16), 1e-6)
 
@@ -69,7 +69,7 @@ def test_even_shares_of_rows_without_a_label_at_a_small_scale(lab, z):
 def test_by_hand_two_rows_give_all_doubt_to_the_only_negative(lab, uniform):
     """Each row's negative has the whole of 1 - y, but for the 1e-6 beside the sum of affinities."""
     z = {"image": torch.eye(2).double(), "text": torch.tensor([[0.8, 0.6], [0.6, 0.8]]).double()}
-    method = lab.build(Cream, uniform=uniform, temperature=1.0)
+    method = lab.build_adapter(Cream, uniform=uniform, temperature=1.0)
     loss = lab.sum_of_tiles(method, z, constants(torch.tensor([0.75, 0.75]).double()))
     own, other = math.log(1 + math.exp(-0.2)), math.log(1 + math.exp(0.2))
     lab.assert_close(loss, 2 * (0.75 * own + 0.25 * other), 1e-6)
@@ -97,17 +97,17 @@ def test_the_defaults_are_the_official_ones():
 
 def test_detached_shares_change_the_gradient_alone(lab, z):
     label = torch.linspace(0, 1, 16, dtype=torch.float64)
-    losses = [lab.sum_of_tiles(lab.build(Cream, detach=x), z, constants(label)) for x in (False, True)]
+    losses = [lab.sum_of_tiles(lab.build_adapter(Cream, detach=x), z, constants(label)) for x in (False, True)]
     assert losses[0] == losses[1]
     one, other = (torch.autograd.grad(x, z["image"])[0] for x in losses)
     assert float((one - other).abs().max()) > 1e-3
 
 
 def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_divided(lab, z):
-    method = lab.build(Cream, rows=20)
+    method = lab.build_adapter(Cream, rows=20)
     assert "label" not in observe(method, z, HARD), "nothing is divided yet"
     method.end_epoch(0)
-    assert "label" not in observe(method, z, lab.clock()), "still warm"
+    assert "label" not in observe(method, z, lab.a_clock()), "still warm"
     assert "label" in observe(method, z, EARLY)
 
 
@@ -153,7 +153,7 @@ def test_noisy_rows_are_used_from_the_very_step_on(lab, z):
 def test_one_row_in_a_hundred_is_noisy_where_no_probability_says_so(lab, monkeypatch):
     probability = torch.linspace(0.6, 1, 250)
     monkeypatch.setattr("methods.cream.posteriors", lambda *_: probability)
-    assert int((~lab.build(Cream).division(torch.zeros(250))[1]).sum()) == 3
+    assert int((~lab.build_adapter(Cream).division(torch.zeros(250))[1]).sum()) == 3
 
 
 def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z, assert_no_loss_before):
@@ -161,10 +161,10 @@ def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z, assert_n
 
 
 def test_a_pass_divides_the_rows_that_were_visited_and_leaves_the_others(lab, z):
-    method = lab.build(Cream, rows=20)
+    method = lab.build_adapter(Cream, rows=20)
     method.end_epoch(0)
     assert not bool(method.fitted), "no row was visited"
-    loss = observe(method, z, lab.clock(), torch.arange(4, 20))["row_loss"]
+    loss = observe(method, z, lab.a_clock(), torch.arange(4, 20))["row_loss"]
     method.end_epoch(0)
     w = posteriors(loss, "smaller")
     assert torch.equal(method.clean_probability[4:], w)
@@ -175,26 +175,26 @@ def test_a_pass_divides_the_rows_that_were_visited_and_leaves_the_others(lab, z)
 
 def test_equal_rows_stay_clean_and_have_finite_gradients(lab, z):
     equal = {name: x[:1].detach().expand(16, -1).clone().requires_grad_() for name, x in z.items()}
-    method = lab.build(Cream, rows=16)
-    lab.assert_close(observe(method, equal, lab.clock())["row_loss"], [2 * math.log(16)] * 16)
+    method = lab.build_adapter(Cream, rows=16)
+    lab.assert_close(observe(method, equal, lab.a_clock())["row_loss"], [2 * math.log(16)] * 16)
     method.end_epoch(0)
     assert bool(method.clean.all())
-    loss = lab.objective(method, equal, when=LATE)
+    loss = lab.step_loss(method, equal, when=LATE)
     assert all(bool(x.isfinite().all()) for x in torch.autograd.grad(loss, list(equal.values())))
 
 
 def test_losses_of_well_matched_rows_keep_their_digits(lab):
     """e^-100 beside 1 is lost in -ln p, and is the loss."""
     z = {"image": torch.eye(2).double(), "text": torch.eye(2).double()}
-    observed = observe(lab.build(Cream, rows=2, temperature=0.01), z, lab.clock())
+    observed = observe(lab.build_adapter(Cream, rows=2, temperature=0.01), z, lab.a_clock())
     lab.assert_close(observed["row_loss"], [2 * math.exp(-100)] * 2, atol=0.0)
 
 
 @pytest.mark.parametrize("detach", [False, True])
 def test_gradient_after_a_pass_is_that_of_the_loss(lab, detach):
     """`bench check` sees the warm loss alone; detached shares are those of where the derivative is taken."""
-    z = lab.inputs("R")
-    method = lab.build(Cream, detach=detach, temperature=0.2)
+    z = lab.oracle_inputs("R")
+    method = lab.build_adapter(Cream, detach=detach, temperature=0.2)
     given = constants(torch.linspace(0.2, 1, 7, dtype=torch.float64), 0.01)
     if detach:
         kept = [method._shares(x, torch.arange(7)) for x in (z["image"] @ z["text"].T, z["text"] @ z["image"].T)]

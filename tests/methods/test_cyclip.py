@@ -16,7 +16,7 @@ CYCLIC = ("in_modal_cyclic", "cross_modal_cyclic")
 
 
 def cyclic(lab, z, **config):
-    terms = lab.build(Cyclip, **config).loss(z, {}, slice(0, len(z["image"])))
+    terms = lab.build_adapter(Cyclip, **config).loss(z, {}, slice(0, len(z["image"])))
     return torch.stack([terms[name] for name in CYCLIC])
 
 
@@ -35,8 +35,8 @@ def test_cross_modal_term_is_twice_that_of_the_pairs_above_the_diagonal(lab, cas
 def test_an_orthogonal_transform_of_both_modalities_changes_nothing(lab, case):
     z = case("B")
     turn, _ = torch.linalg.qr(torch.randn(5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
-    method = lab.build(Cyclip)
-    lab.assert_close(lab.objective(method, {name: x @ turn for name, x in z.items()}), lab.objective(method, z))
+    method = lab.build_adapter(Cyclip)
+    lab.assert_close(lab.step_loss(method, {name: x @ turn for name, x in z.items()}), lab.step_loss(method, z))
     assert not torch.allclose(cyclic(lab, {"image": z["image"] @ turn, "text": z["text"]}), cyclic(lab, z))
 
 
@@ -47,8 +47,8 @@ def test_consistency_grows_with_the_batch(lab, case):
 
 def test_consistency_has_no_gradient_to_the_scale(lab, case):
     z, gradients = case("A"), []
-    for method in (lab.build(Cyclip, lambda_in_modal=9.0, lambda_cross_modal=9.0), lab.build(Clip)):
-        gradients.append(torch.autograd.grad(lab.objective(method, z), method.scale.rho)[0])
+    for method in (lab.build_adapter(Cyclip, lambda_in_modal=9.0, lambda_cross_modal=9.0), lab.build_adapter(Clip)):
+        gradients.append(torch.autograd.grad(lab.step_loss(method, z), method.scale.rho)[0])
     lab.assert_close(*gradients)
 
 
@@ -66,28 +66,28 @@ def viewed():
 
 
 def test_in_modal_contrast_is_the_mean_of_both_parts(lab, viewed):
-    method = lab.build(Cyclip, in_modal=True, lambda_in_modal=0.0, lambda_cross_modal=0.0)
+    method = lab.build_adapter(Cyclip, in_modal=True, lambda_in_modal=0.0, lambda_cross_modal=0.0)
     own = torch.arange(6)
     parts = [
         F.cross_entropy(viewed[a] @ viewed[b].T / 0.07, own)
         for a, b in (("image", "text"), ("text", "image"), ("image", "image_view"), ("text", "text_view"))
     ]
-    lab.assert_close(lab.objective(method, viewed), sum(parts) / 4)
+    lab.assert_close(lab.step_loss(method, viewed), sum(parts) / 4)
 
 
 def test_in_modal_tiles_and_differentiates(lab, viewed):
-    method = lab.build(Cyclip, in_modal=True, temperature=0.5)
-    whole, tiled = lab.objective(method, viewed), lab.objective(method, viewed, cuts=(1, 4))
+    method = lab.build_adapter(Cyclip, in_modal=True, temperature=0.5)
+    whole, tiled = lab.step_loss(method, viewed), lab.step_loss(method, viewed, cuts=(1, 4))
     lab.assert_close(tiled, whole)
     inputs = [*viewed.values(), method.scale.rho]
     for one, other in zip(*(torch.autograd.grad(loss, inputs) for loss in (tiled, whole)), strict=True):
         lab.assert_close(one, other)
-    value = lambda *z: lab.objective(method, dict(zip(viewed, z, strict=True)))  # noqa: E731
+    value = lambda *z: lab.step_loss(method, dict(zip(viewed, z, strict=True)))  # noqa: E731
     assert torch.autograd.gradcheck(value, tuple(viewed.values()))
 
 
 def test_second_views_are_declared_and_encoded(lab, towers):
-    plain, method = lab.build(Cyclip), lab.build(Cyclip, in_modal=True)
+    plain, method = lab.build_adapter(Cyclip), lab.build_adapter(Cyclip, in_modal=True)
     assert (plain.extra_views, plain.cost("train")) == (0, Cost())
     assert (method.extra_views, method.cost("train")) == (1, Cost(image=2.0, text=2.0))
     towers.eval()
@@ -102,11 +102,11 @@ def test_second_views_are_declared_and_encoded(lab, towers):
 
 
 def test_edits_depend_on_the_place_in_the_global_batch_alone(lab):
-    towers, method = lab.TinyTowers(), lab.build(Cyclip, in_modal=True)
+    towers, method = lab.TinyTowers(), lab.build_adapter(Cyclip, in_modal=True)
     whole = method.encode(towers, lab.some_rows(towers, 8, views=1))["text_view"]
     part = method.encode(towers, lab.some_rows(towers, 8, slice(4, 8), views=1))["text_view"]
     lab.assert_close(part, whole[4:], rtol=1e-4, atol=1e-5)
-    later = method.encode(towers, lab.some_rows(towers, 8, when=lab.clock(1), views=1))["text_view"]
+    later = method.encode(towers, lab.some_rows(towers, 8, when=lab.a_clock(1), views=1))["text_view"]
     assert not torch.allclose(later, whole, atol=1e-3)
 
 
@@ -114,4 +114,4 @@ def test_flat_embeddings(lab):
     """Every cross-entropy is ln B, and nothing is inconsistent."""
     flat = torch.full((6, 4), 0.5, dtype=torch.float64)
     names = ("image", "text", "image_view", "text_view")
-    lab.assert_close(lab.objective(lab.build(Cyclip, in_modal=True), dict.fromkeys(names, flat)), math.log(6))
+    lab.assert_close(lab.step_loss(lab.build_adapter(Cyclip, in_modal=True), dict.fromkeys(names, flat)), math.log(6))

@@ -22,8 +22,8 @@ def test_single_precision_at_the_lowest_temperature(lab, case, tau_plus, in_moda
             exact["text"] = exact["image"].detach().clone().requires_grad_()
         single = {name: x.detach().float().requires_grad_() for name, x in exact.items()}
         assert aligned == bool(torch.exp((single["image"] * single["text"]).sum(1) / 0.01).isinf().all())
-        found = lab.objective(lab.build(Dcl, **config).float(), single)
-        expected = lab.objective(lab.build(Dcl, **config), exact)
+        found = lab.step_loss(lab.build_adapter(Dcl, **config).float(), single)
+        expected = lab.step_loss(lab.build_adapter(Dcl, **config), exact)
         assert found.dtype == torch.float32
         lab.assert_close(found, expected, rtol=1e-3, atol=1e-6)
         for one, other in zip(
@@ -35,7 +35,7 @@ def test_single_precision_at_the_lowest_temperature(lab, case, tau_plus, in_moda
 def test_where_the_clamp_binds_only_the_positive_has_a_gradient(lab):
     # Orthogonal pairs, s_ii = 1 and s_ij = 0: at tau = 0.1 the positives outweigh tau+ of the seven negatives.
     z = {name: torch.eye(8, dtype=torch.float64).requires_grad_() for name in ("image", "text")}
-    loss = lab.objective(lab.build(Dcl, tau_plus=0.1, temperature=0.1), z)
+    loss = lab.step_loss(lab.build_adapter(Dcl, tau_plus=0.1, temperature=0.1), z)
     least = 7 * math.exp(-10)
     lab.assert_close(loss, math.log(math.exp(10) + least) - 10, rtol=1e-6)
     loss.backward()
@@ -47,17 +47,19 @@ def test_where_the_clamp_binds_only_the_positive_has_a_gradient(lab):
 @given(st.floats(0, 0.9), st.floats(0, 0.9), st.sampled_from([0.01, 0.1, 1.0]), st.booleans())
 def test_a_higher_prior_moves_the_negatives_away_from_the_positive(lab, one, other, temperature, aligned):
     low, high = sorted((one, other))
-    z = lab.inputs("C")
+    z = lab.oracle_inputs("C")
     if not aligned:  # every positive is less similar than the mean of its negatives
         z = {"image": z["image"], "text": -z["text"]}
-    losses = [lab.objective(lab.build(Dcl, tau_plus=p, temperature=temperature), z).detach() for p in (low, high)]
+    losses = [
+        lab.step_loss(lab.build_adapter(Dcl, tau_plus=p, temperature=temperature), z).detach() for p in (low, high)
+    ]
     falls = losses[1] - losses[0]
     assert falls <= 1e-12 if aligned else falls >= -1e-12
 
 
 def test_in_modal_negatives_tile_and_differentiate(lab, case):
-    method, z = lab.build(Dcl, temperature=0.5, in_modal_negatives=True), case("B")
-    whole, tiled = lab.objective(method, z), lab.objective(method, z, cuts=(1, 4))
+    method, z = lab.build_adapter(Dcl, temperature=0.5, in_modal_negatives=True), case("B")
+    whole, tiled = lab.step_loss(method, z), lab.step_loss(method, z, cuts=(1, 4))
     lab.assert_close(tiled, whole)
     for one, other in zip(*(torch.autograd.grad(loss, list(z.values())) for loss in (tiled, whole)), strict=True):
         lab.assert_close(one, other)

@@ -73,9 +73,9 @@ def test_a_batch_of_512_in_single_precision(lab):
     z = {"image": unit(image, dim=1), "text": unit(image + 0.5 * other, dim=1)}
     losses = []
     for dtype in (torch.float64, torch.float32):
-        method = lab.build(DeclEvidential, rows=512).to(dtype)
+        method = lab.build_adapter(DeclEvidential, rows=512).to(dtype)
         leaves = {name: x.to(dtype).requires_grad_() for name, x in z.items()}
-        loss = lab.objective(method, leaves, cuts=(256,))
+        loss = lab.step_loss(method, leaves, cuts=(256,))
         assert loss.dtype == dtype
         losses.append((loss.detach(), *torch.autograd.grad(loss, list(leaves.values()))))
     for exact, single in zip(*losses, strict=True):
@@ -84,7 +84,7 @@ def test_a_batch_of_512_in_single_precision(lab):
 
 def terms(lab, z, method=None, clean=True, when=LATE, **config):
     total = len(z["image"])
-    method = method or lab.build(DeclEvidential, rows=total, warm=0.0, **config)
+    method = method or lab.build_adapter(DeclEvidential, rows=total, warm=0.0, **config)
     method.clean[:] = clean
     observed = method.observe(z, Batch(torch.arange(total), when))
     return method.loss(z, observed, slice(0, total))
@@ -111,14 +111,14 @@ def test_the_hinge_goes_from_the_mean_of_negatives_to_the_hardest(lab, case):
     z = case("A")
     mean = sum(x.mean(1).mean() for x in violations(z, 0.2))
     hardest = sum(x.amax(1).mean() for x in violations(z, 0.2))
-    start = terms(lab, z, negatives=1, when=lab.clock())["hinge"]
+    start = terms(lab, z, negatives=1, when=lab.a_clock())["hinge"]
     lab.assert_close(start, 0.8 * 128 * mean)
     lab.assert_close(terms(lab, z, negatives=1)["hinge"], 0.8 * 128 * hardest)
     lab.assert_close(terms(lab, z, negatives=1, hinge="sum")["hinge"], 0.8 * 4 * hardest)
 
 
 def test_the_number_of_negatives_falls_to_its_end(lab):
-    method = lab.build(DeclEvidential, negatives=5, anneal=0.1)
+    method = lab.build_adapter(DeclEvidential, negatives=5, anneal=0.1)
     counts = [method._negatives(128, progress / 1000) for progress in range(0, 1000, 5)]
     assert counts[:3] == [127, 121, 115]
     assert counts == sorted(counts, reverse=True)
@@ -127,7 +127,7 @@ def test_the_number_of_negatives_falls_to_its_end(lab):
 
 
 def test_a_dropped_pair_that_leads_its_row_is_pushed_apart(lab, case):
-    z, method = {name: x.detach() for name, x in case("C").items()}, lab.build(DeclEvidential)
+    z, method = {name: x.detach() for name, x in case("C").items()}, lab.build_adapter(DeclEvidential)
     assert float(terms(lab, z, clean=False)["hinge"]) == 0
     s, own = z["image"] @ z["text"].T, torch.arange(8)[:, None]
     assert bool((s.argmax(1) == own[:, 0]).all())
@@ -142,7 +142,7 @@ def test_flags_are_those_of_the_previous_visit(lab, case):
     aligned = case("C")["image"].detach()
     wrong = {"image": aligned, "text": aligned[[1, 0, *range(2, 8)]]}
     right = {"image": aligned, "text": aligned}
-    method = lab.build(DeclEvidential, rows=20, warm=0.5)
+    method = lab.build_adapter(DeclEvidential, rows=20, warm=0.5)
     ids, expected = torch.arange(8) + 7, torch.tensor([False, False, *[True] * 6])
 
     def visit(z, progress):
@@ -158,8 +158,8 @@ def test_flags_are_those_of_the_previous_visit(lab, case):
 
 def test_flags_of_equal_embeddings_keep_every_pair(lab, case):
     image = case("B")["image"][:1].detach().expand(6, -1)
-    method = lab.build(DeclEvidential, rows=6)
-    method.observe({"image": image, "text": image}, Batch(torch.arange(6), lab.clock()))
+    method = lab.build_adapter(DeclEvidential, rows=6)
+    method.observe({"image": image, "text": image}, Batch(torch.arange(6), lab.a_clock()))
     assert bool(method.clean.all())
 
 

@@ -20,7 +20,7 @@ def rates(method, lab, z, step=0, ids=None):
     """u of every image and every text, [B] each."""
     ids = torch.arange(len(z["image"])) if ids is None else ids
     with torch.no_grad():
-        observed = method.observe(z, Batch(ids, lab.clock(step)))
+        observed = method.observe(z, Batch(ids, lab.a_clock(step)))
     return {name: observed[f"log_u_{name}"].exp() for name in ("image", "text")}
 
 
@@ -33,7 +33,9 @@ def pairs(total, dim=4):
 @pytest.mark.parametrize(("a_u", "b_u"), [(1.0, 0.0), (3.0, 50.0), (0.5, 0.0)])
 def test_rates_are_draws_from_their_posterior(lab, a_u, b_u):
     z = pairs(600)
-    sampled, mean = (lab.build(DecomposableCl, rows=600, a_u=a_u, b_u=b_u, alpha=0.0, u=u) for u in ("sampled", "mean"))
+    sampled, mean = (
+        lab.build_adapter(DecomposableCl, rows=600, a_u=a_u, b_u=b_u, alpha=0.0, u=u) for u in ("sampled", "mean")
+    )
     normaliser = (z["image"] @ z["text"].T / 0.07).exp()
     expected = {"image": a_u / (b_u + normaliser.sum(1)), "text": a_u / (b_u + normaliser.sum(0))}
     for name, u in rates(mean, lab, z).items():
@@ -47,20 +49,20 @@ def test_rates_are_draws_from_their_posterior(lab, a_u, b_u):
 
 def test_draws_are_keyed_by_seed_step_direction_and_place(lab):
     z, same = pairs(70), {"image": pairs(70)["image"], "text": pairs(70)["image"]}
-    first = rates(lab.build(DecomposableCl, rows=70), lab, z)
-    for name, u in rates(lab.build(DecomposableCl, rows=70), lab, z).items():
+    first = rates(lab.build_adapter(DecomposableCl, rows=70), lab, z)
+    for name, u in rates(lab.build_adapter(DecomposableCl, rows=70), lab, z).items():
         assert torch.equal(u, first[name])
-    assert not torch.equal(rates(lab.build(DecomposableCl, rows=70), lab, z, step=1)["image"], first["image"])
-    assert not torch.equal(rates(lab.build(DecomposableCl, rows=70, seed=1), lab, z)["image"], first["image"])
-    both = rates(lab.build(DecomposableCl, rows=70), lab, same)
+    assert not torch.equal(rates(lab.build_adapter(DecomposableCl, rows=70), lab, z, step=1)["image"], first["image"])
+    assert not torch.equal(rates(lab.build_adapter(DecomposableCl, rows=70, seed=1), lab, z)["image"], first["image"])
+    both = rates(lab.build_adapter(DecomposableCl, rows=70), lab, same)
     assert not torch.equal(both["image"], both["text"])
-    mean = rates(lab.build(DecomposableCl, rows=70, u="mean"), lab, same)
+    mean = rates(lab.build_adapter(DecomposableCl, rows=70, u="mean"), lab, same)
     assert len(set((both["image"] / mean["image"]).tolist())) == 70
 
 
 def test_the_average_keeps_its_share_of_the_old_rate_and_starts_at_the_first_visit(lab):
     z, ids = pairs(6), torch.arange(10, 16)
-    method, plain = lab.build(DecomposableCl, alpha=0.7), lab.build(DecomposableCl, alpha=0.0)
+    method, plain = lab.build_adapter(DecomposableCl, alpha=0.7), lab.build_adapter(DecomposableCl, alpha=0.0)
     first = rates(method, lab, z, 0, ids)
     for name, u in rates(plain, lab, z, 0, ids).items():
         assert torch.equal(first[name], u)
@@ -73,7 +75,7 @@ def test_the_average_keeps_its_share_of_the_old_rate_and_starts_at_the_first_vis
 
 
 def test_given_the_rates_the_loss_is_a_sum_over_pairs(lab):
-    z, method = pairs(5), lab.build(DecomposableCl)
+    z, method = pairs(5), lab.build_adapter(DecomposableCl)
     u = rates(method, lab, z)
     loss = lab.sum_of_tiles(method, z, {f"log_u_{name}": x.log() for name, x in u.items()})
     total = 0.0
@@ -86,17 +88,17 @@ def test_given_the_rates_the_loss_is_a_sum_over_pairs(lab):
 
 def test_rates_carry_no_gradient_to_the_loss(lab, case):
     z = case("A")
-    method = lab.build(DecomposableCl, u="mean", alpha=0.0)
-    lab.objective(method, z).backward()
-    clip, other = lab.build(Clip), case("A")
-    lab.objective(clip, other).backward()
+    method = lab.build_adapter(DecomposableCl, u="mean", alpha=0.0)
+    lab.step_loss(method, z).backward()
+    clip, other = lab.build_adapter(Clip), case("A")
+    lab.step_loss(clip, other).backward()
     lab.assert_close(z["image"].grad, other["image"].grad)
     lab.assert_close(method.scale.rho.grad, clip.scale.rho.grad)
 
 
 def test_monitors_what_is_left_when_the_rates_are_integrated_out(lab, case):
     z = case("B")
-    method = lab.build(DecomposableCl)
+    method = lab.build_adapter(DecomposableCl)
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(6), lab.clock()))
-    lab.assert_close(method.monitor(z, observed)[DecomposableCl.monitored], lab.objective(lab.build(Clip), z))
+        observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
+    lab.assert_close(method.monitor(z, observed)[DecomposableCl.monitored], lab.step_loss(lab.build_adapter(Clip), z))

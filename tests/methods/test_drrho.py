@@ -25,21 +25,21 @@ def constant(z):
 
 def weights(method, z, lab):
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.clock()))
+        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock()))
         return observed, method.draw(z, observed, slice(0, len(z["image"])))
 
 
 def test_a_reference_that_knows_nothing_gives_sogclr_times_a_factor(lab, case):
     z = case("C")
-    one = lab.objective(lab.build(Drrho, temperature=0.05, epsilon=0.0), constant(z))
-    other = lab.objective(lab.build(Sogclr, temperature=0.05, floor=0.0), z)
+    one = lab.step_loss(lab.build_adapter(Drrho, temperature=0.05, epsilon=0.0), constant(z))
+    other = lab.step_loss(lab.build_adapter(Sogclr, temperature=0.05, floor=0.0), z)
     for ours, sogclr in zip(*(torch.autograd.grad(x, list(z.values())) for x in (one, other)), strict=True):
         lab.assert_close(ours, 8 / 7 * sogclr)
 
 
 def test_epsilon_joins_the_normaliser_as_if_every_row_had_that_much_more_to_sum(lab, case):
     z, total, epsilon, tau = case("C"), 8, 0.01, 0.05
-    _, drawn = weights(lab.build(Drrho, temperature=tau, epsilon=epsilon), constant(z), lab)
+    _, drawn = weights(lab.build_adapter(Drrho, temperature=tau, epsilon=epsilon), constant(z), lab)
     s = (z["image"] @ z["text"].T).detach()
     e = ((s - s.diagonal()[:, None]) / tau).exp().fill_diagonal_(0)
     lab.assert_close(drawn["image"], total / (total - 1) * e / (e.sum(1, keepdim=True) + total * epsilon))
@@ -47,7 +47,7 @@ def test_epsilon_joins_the_normaliser_as_if_every_row_had_that_much_more_to_sum(
 
 def test_where_the_reference_is_the_model_all_negatives_weigh_the_same(lab, case):
     z = case("B")
-    _, drawn = weights(lab.build(Drrho), beside(z, z["image"], z["text"]), lab)
+    _, drawn = weights(lab.build_adapter(Drrho), beside(z, z["image"], z["text"]), lab)
     expected = torch.full((6, 6), 1 / (5 * (1e-4 + 5 / 6)), dtype=torch.float64).fill_diagonal_(0)
     for direction in ("image", "text"):
         lab.assert_close(drawn[direction], expected)
@@ -60,7 +60,7 @@ def test_epsilon_drops_a_pair_of_which_the_reference_thinks_ill(lab, epsilon, pu
     z = {"image": rows, "text": rows.clone()}
     reference = F.normalize(rows + 0.5 * rows.roll(1, 0), dim=1)
     reference[0] = -rows[0]
-    method = lab.build(Drrho, epsilon=epsilon)
+    method = lab.build_adapter(Drrho, epsilon=epsilon)
     observed, drawn = weights(method, beside(z, rows, reference), lab)
     total = float(drawn["image"][0].sum())
     assert (total > 0.9) == pulls
@@ -85,9 +85,9 @@ def test_the_side_towers_give_embeddings_without_gradient(lab, towers):
 def test_a_run_of_one_pass_has_no_memory_and_neither_has_the_official_preset(lab, case):
     z = constant(case("C"))
     for settings, late, keeps in (({}, 0, False), ({}, 5, True), (Drrho.presets["official"], 5, False)):
-        method = lab.build(Drrho, **settings)
+        method = lab.build_adapter(Drrho, **settings)
         for roll in (0, 1):
-            when = lab.clock(0, epoch=late)
+            when = lab.a_clock(0, epoch=late)
             turned = {**z, "text": z["text"].detach().roll(roll, 0)}
             if late:  # half of a run and more is done
                 when = type(when)(0, "train", progress=0.9, epoch=late)

@@ -16,13 +16,13 @@ FREE = {"epsilon": 0.0, "gamma_min": 1.0}
 
 
 def at(lab, step, progress, epoch):
-    return dataclasses.replace(lab.clock(step, epoch=epoch), progress=progress)
+    return dataclasses.replace(lab.a_clock(step, epoch=epoch), progress=progress)
 
 
 def observed(method, z, ids=None, when=None, *, lab):
     with torch.no_grad():
         ids = torch.arange(len(z["image"])) if ids is None else ids
-        return method.observe(z, Batch(ids, when or lab.clock()))
+        return method.observe(z, Batch(ids, when or lab.a_clock()))
 
 
 def divergence(z, temperature):
@@ -38,22 +38,22 @@ def divergence(z, temperature):
 def test_the_slope_of_the_temperature_is_that_of_the_objective(lab, case):
     z, values = case("A"), []
     for change in (-1e-6, 1e-6):
-        method = lab.build(Fastclip, rows=4, rho=1.0, **FREE)
+        method = lab.build_adapter(Fastclip, rows=4, rho=1.0, **FREE)
         method.rho += change
         values.append(method.monitor(z, observed(method, z, lab=lab))["objective"])
-    method = lab.build(Fastclip, rows=4, rho=1.0, **FREE)
+    method = lab.build_adapter(Fastclip, rows=4, rho=1.0, **FREE)
     observed(method, z, lab=lab)
     lab.assert_close(method.slope, (values[1] - values[0]) / 2e-6, rtol=1e-7)
 
 
 def test_the_temperature_rests_where_the_divergence_from_uniform_is_rho(lab, case):
     z = case("A")
-    method = lab.build(Fastclip, rows=4, rho=divergence(z, 0.07), **FREE)
+    method = lab.build_adapter(Fastclip, rows=4, rho=divergence(z, 0.07), **FREE)
     observed(method, z, lab=lab)
     lab.assert_close(method.slope, 0.0, atol=1e-15)
-    sharper = lab.build(Fastclip, rows=4, rho=divergence(z, 0.07) + 0.1, **FREE)
+    sharper = lab.build_adapter(Fastclip, rows=4, rho=divergence(z, 0.07) + 0.1, **FREE)
     observed(sharper, z, lab=lab)
-    sharper.after_step(lab.clock())
+    sharper.after_step(lab.a_clock())
     assert float(sharper.rho) > -math.log(0.07), "a larger radius asks for a smaller temperature"
 
 
@@ -61,7 +61,7 @@ def test_the_official_rule_counts_the_softmax_term_twice(lab, case):
     z = case("A")
     slopes = []
     for rule in ("objective", "official"):
-        method = lab.build(Fastclip, rows=4, temperature_rule=rule, **FREE)
+        method = lab.build_adapter(Fastclip, rows=4, temperature_rule=rule, **FREE)
         constants = observed(method, z, lab=lab)
         slopes.append(method.slope.clone())
     log_u = (constants["log_u_image"].mean() + constants["log_u_text"].mean()) / 2
@@ -75,19 +75,19 @@ def test_a_constant_added_to_a_row_of_similarities_leaves_its_weights(lab, case)
     moved = {"image": torch.cat([z["image"], shift], 1), "text": torch.cat([z["text"], torch.ones_like(shift)], 1)}
     weights = []
     for given in (z, moved):
-        method = lab.build(Fastclip, rows=4)
+        method = lab.build_adapter(Fastclip, rows=4)
         weights.append(method.draw(given, observed(method, given, lab=lab), slice(0, 4)))
     lab.assert_close(weights[0]["image"], weights[1]["image"])
     assert not torch.allclose(weights[0]["text"], weights[1]["text"])
 
 
 def test_the_weight_of_new_values_is_that_of_the_pass(lab, case):
-    method, z = lab.build(Fastclip, gamma_min=0.2, gamma_share=0.5), case("A")
+    method, z = lab.build_adapter(Fastclip, gamma_min=0.2, gamma_share=0.5), case("A")
     gammas = []
     for step in range(10):  # passes of four steps
         observed(method, z, when=at(lab, step, step / 10, step // 4), lab=lab)
         gammas.append(method.gamma(at(lab, step, step / 10, step // 4)))
-        fresh = lab.build(Fastclip, gamma_min=0.2, gamma_share=0.5)
+        fresh = lab.build_adapter(Fastclip, gamma_min=0.2, gamma_share=0.5)
         fresh.load_state_dict(method.state_dict())  # resumed in the middle of a pass
         assert fresh.gamma(at(lab, step, step / 10, step // 4)) == gammas[-1]
         method = fresh
@@ -96,7 +96,7 @@ def test_the_weight_of_new_values_is_that_of_the_pass(lab, case):
 
 
 def test_rows_take_their_first_value_whole_and_keep_it_until_their_next_visit(lab, case):
-    method, z, late = lab.build(Fastclip, rows=12, gamma_min=0.2), case("B"), at(lab, 9, 0.9, 3)
+    method, z, late = lab.build_adapter(Fastclip, rows=12, gamma_min=0.2), case("B"), at(lab, 9, 0.9, 3)
     first = observed(method, z, torch.arange(6), late, lab=lab)
     assert not method.seen[6:].any()
     assert bool((method.log_u_image[6:] == 0).all())
@@ -112,29 +112,29 @@ def test_rows_take_their_first_value_whole_and_keep_it_until_their_next_visit(la
 
 
 def test_its_temperature_stays_in_range_with_a_third_of_the_rate_where_it_is_small(lab, case):
-    method = lab.build(Fastclip, rows=4, rho=100.0, eta=0.4)
+    method = lab.build_adapter(Fastclip, rows=4, rho=100.0, eta=0.4)
     rates, z = [], case("A")
     for step in range(20):
         observed(method, z, lab=lab)
         rates.append((round(math.exp(-float(method.rho)), 6), method.step_size()))
-        method.after_step(lab.clock(step))
+        method.after_step(lab.a_clock(step))
     assert rates[0] == (0.07, 0.4)
     assert all(rate == (0.4 / 3 if temperature <= 0.03 else 0.4) for temperature, rate in rates)
     lab.assert_close(method.rho, math.log(100))
-    soft = lab.build(Fastclip, rows=4, rho=0.0, eta=4.0)
+    soft = lab.build_adapter(Fastclip, rows=4, rho=0.0, eta=4.0)
     observed(soft, z, lab=lab)
     soft.slope.fill_(1.0)
-    soft.after_step(lab.clock())
+    soft.after_step(lab.a_clock())
     lab.assert_close(soft.rho, 0.0)
 
 
 def test_a_fixed_temperature_is_one_that_is_learned_at_rate_0(lab, case):
     losses = []
     for settings in ({"learnable_scale": False}, {"eta": 0.0}):
-        method = lab.build(Fastclip, rows=4, **settings)
+        method = lab.build_adapter(Fastclip, rows=4, **settings)
         for step in range(3):
-            losses.append(lab.objective(method, case("A"), when=at(lab, step, step / 3, step)))
-            method.after_step(lab.clock(step))
+            losses.append(lab.step_loss(method, case("A"), when=at(lab, step, step / 3, step)))
+            method.after_step(lab.a_clock(step))
         lab.assert_close(method.rho, -math.log(0.07))
     lab.assert_close(torch.stack(losses[:3]), torch.stack(losses[3:]))
 
@@ -143,7 +143,7 @@ def test_tiles_of_observe_change_nothing(lab, case, monkeypatch):
     states = []
     for size in (1024, 3):
         monkeypatch.setattr("methods.global_loss.spans", lambda total, size=size: spans(total, size))
-        method = lab.build(Fastclip)
+        method = lab.build_adapter(Fastclip)
         for step in range(2):
             observed(method, case("C"), when=at(lab, step, step / 2, step), lab=lab)
         states.append(method.state_dict())
@@ -154,9 +154,9 @@ def test_tiles_of_observe_change_nothing(lab, case, monkeypatch):
 def test_aligned_pairs_at_a_small_temperature_keep_their_normalisers_in_single_precision(lab):
     draws = torch.Generator().manual_seed(0)
     image = torch.nn.functional.normalize(torch.randn(8, 16, generator=draws), dim=1)
-    method = lab.build(Fastclip, temperature=0.01).float()
+    method = lab.build_adapter(Fastclip, temperature=0.01).float()
     z = {"image": image.requires_grad_(), "text": image.detach().clone().requires_grad_()}
-    loss = lab.objective(method, z)
+    loss = lab.step_loss(method, z)
     assert float(method.log_u_image[:8].max()) < -40, "u itself would be lost where exponents are below -87"
     gradients = torch.autograd.grad(loss, list(z.values()))
     assert all(bool(x.isfinite().all()) for x in (loss, *gradients))

@@ -16,7 +16,7 @@ from methods.protocol import Batch
 
 def step(method, lab, z):
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.clock()))
+        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock()))
     return observed, method.loss(z, observed, slice(0, len(z["image"])))
 
 
@@ -29,7 +29,7 @@ def restricted(z, rows, scale):
 def test_the_forgotten_ascend_clip_and_the_others_descend_it(lab, case):
     z = {name: case("N")[name] for name in ("image", "text")}
     forgotten, kept = torch.tensor([2, 5]), torch.tensor([0, 1, 3, 4, 6, 7])
-    method = lab.build(GradientAscent, forget=0.25, smoothing=0.0, limit=None, forget_weight=0.5)
+    method = lab.build_adapter(GradientAscent, forget=0.25, smoothing=0.0, limit=None, forget_weight=0.5)
     observed, terms = step(method, lab, z)
     assert observed["forget"].nonzero().flatten().tolist() == [2, 5]  # the two mismatched pairs
     scale = method.scale().detach()
@@ -44,7 +44,7 @@ def test_the_ascent_stops_at_its_limit(lab, case):
     z, plain, forgotten = case("N"), {}, torch.tensor([2, 5])
     reached = float(restricted(z, forgotten, 1 / 0.07).detach())  # 9.66, more than 2 ln 8
     for limit in (None, 2.0, reached / math.log(8) + 0.01):
-        method = lab.build(GradientAscent, forget=0.25, limit=limit)
+        method = lab.build_adapter(GradientAscent, forget=0.25, limit=limit)
         _, plain[limit] = step(method, lab, z)
     open_gradient, closed_gradient, far_gradient = (
         torch.autograd.grad(terms["forget"], z["image"])[0].norm() for terms in plain.values()
@@ -58,13 +58,13 @@ def test_the_ascent_stops_at_its_limit(lab, case):
 
 @pytest.mark.parametrize("limit", [None, 2.0])
 def test_tiles_agree_also_where_the_ascent_stopped(lab, case, limit):
-    z, method = case("N"), lab.build(GradientAscent, forget=0.25, limit=limit)
-    lab.assert_close(lab.objective(method, z, cuts=(3, 6)), lab.objective(method, z))
+    z, method = case("N"), lab.build_adapter(GradientAscent, forget=0.25, limit=limit)
+    lab.assert_close(lab.step_loss(method, z, cuts=(3, 6)), lab.step_loss(method, z))
 
 
 def test_nothing_to_forget_is_no_ascent(lab, case):
     z = case("N")
-    _, terms = step(lab.build(GradientAscent, forget=0.1), lab, z)  # floor(0.8) rows
+    _, terms = step(lab.build_adapter(GradientAscent, forget=0.1), lab, z)  # floor(0.8) rows
     assert float(terms["forget"].detach()) == 0
     assert bool(torch.autograd.grad(sum(terms.values()), z["image"])[0].isfinite().all())
 
@@ -112,8 +112,8 @@ def test_single_precision_forgets_the_same_of_well_aligned_rows(scale, kind):
 
 
 def test_starts_from_clip_at_a_tenth_of_the_learning_rate(lab):
-    method = lab.build(GradientAscent)
+    method = lab.build_adapter(GradientAscent)
     (phase,) = method.phases()
     assert phase.lr_scale == 0.1
     assert GradientAscent.reference == "clip"
-    assert method.state_dict().keys() == lab.build(Clip).state_dict().keys()
+    assert method.state_dict().keys() == lab.build_adapter(Clip).state_dict().keys()

@@ -18,7 +18,7 @@ ONES = ("share", "share_average", "agreement_average", "target")  #: state that 
 
 @pytest.fixture
 def z(lab):
-    return lab.inputs("Q")
+    return lab.oracle_inputs("Q")
 
 
 def targets(value: float = 1.0) -> dict[str, torch.Tensor]:
@@ -27,20 +27,20 @@ def targets(value: float = 1.0) -> dict[str, torch.Tensor]:
 
 def visited(lab, z, ids=None, **config):
     """A method after one step, and the constants of that step."""
-    method = lab.build(Gsc, rows=20, **config)
+    method = lab.build_adapter(Gsc, rows=20, **config)
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(16) if ids is None else ids, lab.clock()))
+        observed = method.observe(z, Batch(torch.arange(16) if ids is None else ids, lab.a_clock()))
     return method, observed
 
 
 def test_targets_of_one_without_structure_are_clip(lab, z):
-    terms = lab.build(Gsc, structure_weight=0.0).loss(z, targets(), WHOLE)
-    lab.assert_close(terms["cross_modal"], lab.objective(lab.build(Clip, temperature=0.07), z))
+    terms = lab.build_adapter(Gsc, structure_weight=0.0).loss(z, targets(), WHOLE)
+    lab.assert_close(terms["cross_modal"], lab.step_loss(lab.build_adapter(Clip, temperature=0.07), z))
     assert terms["structure"] == 0
 
 
 def test_targets_of_zero_have_no_loss_and_no_gradient(lab, z):
-    terms = lab.build(Gsc, structure_weight=1.0).loss(z, targets(0.0), WHOLE)
+    terms = lab.build_adapter(Gsc, structure_weight=1.0).loss(z, targets(0.0), WHOLE)
     loss = terms["cross_modal"] + terms["structure"]
     assert loss == 0
     for gradient in torch.autograd.grad(loss, list(z.values())):
@@ -63,7 +63,7 @@ def test_images_that_equal_their_texts_agree(lab, z):
 def test_exchanging_the_modalities_turns_rows_of_the_structure_into_columns(lab, z):
     swapped = {"image": z["text"], "text": z["image"]}
     weights = {"target": torch.linspace(0.1, 1, 16, dtype=torch.float64)}
-    method = lab.build(Gsc, structure_weight=1.0)
+    method = lab.build_adapter(Gsc, structure_weight=1.0)
     here, there = method.loss(z, weights, WHOLE), method.loss(swapped, weights, WHOLE)
     lab.assert_close(there["cross_modal"], here["cross_modal"])
     assert abs(float((there["structure"] - here["structure"]).detach())) > 1e-3
@@ -80,7 +80,7 @@ def test_logits_per_batch_of_128_do_not_grow_with_the_batch(lab, z):
     for rows in (z, twice):
         total = len(rows["image"])
         ones = {"target": torch.ones(total, dtype=torch.float64)}
-        method = lab.build(Gsc, structure_weight=1.0)
+        method = lab.build_adapter(Gsc, structure_weight=1.0)
         losses.append(method.loss(rows, ones, slice(0, total))["structure"])
     lab.assert_close(losses[1] - losses[0], torch.tensor(2.0, dtype=torch.float64).log())
 
@@ -118,7 +118,7 @@ def test_pairs_with_equal_scores_keep_what_the_softmax_leaves_them(lab, z):
 
 
 def test_a_pass_without_any_visit_changes_nothing(lab):
-    method = lab.build(Gsc, rows=20)
+    method = lab.build_adapter(Gsc, rows=20)
     before = copy.deepcopy(method.state_dict())
     method.end_epoch(0)
     for name, x in method.state_dict().items():
@@ -126,10 +126,10 @@ def test_a_pass_without_any_visit_changes_nothing(lab):
 
 
 def test_rows_without_any_target_agree_with_nothing(lab, z):
-    method = lab.build(Gsc, rows=16)
+    method = lab.build_adapter(Gsc, rows=16)
     method.target.zero_()
     with torch.no_grad():
-        method.observe(z, Batch(torch.arange(16), lab.clock()))
+        method.observe(z, Batch(torch.arange(16), lab.a_clock()))
     assert torch.equal(method.disagreement, torch.ones(16, dtype=torch.float64))
     method.end_epoch(0)
     assert bool(method.target.isfinite().all())
@@ -137,9 +137,9 @@ def test_rows_without_any_target_agree_with_nothing(lab, z):
 
 def test_gradient_after_a_pass_is_that_of_the_loss(lab):
     """`bench check` sees targets of 1 alone, since no pass ends there."""
-    z = lab.inputs("P")
+    z = lab.oracle_inputs("P")
     weights = {"target": torch.linspace(0, 1, 7, dtype=torch.float64)}
-    method = lab.build(Gsc, structure_weight=1.0, temperature=0.5)
+    method = lab.build_adapter(Gsc, structure_weight=1.0, temperature=0.5)
 
     def loss(image, text):
         return torch.stack(list(method.loss({"image": image, "text": text}, weights, slice(0, 7)).values())).sum()

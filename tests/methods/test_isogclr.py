@@ -13,10 +13,13 @@ from methods.sogclr import Sogclr
 
 
 def test_temperatures_that_stand_still_give_sogclr_step_by_step(lab, case):
-    still, plain = lab.build(Isogclr, eta=0.0, temperature_init=0.02), lab.build(Sogclr, temperature=0.02)
+    still, plain = (
+        lab.build_adapter(Isogclr, eta=0.0, temperature_init=0.02),
+        lab.build_adapter(Sogclr, temperature=0.02),
+    )
     for step, name in enumerate(("C", "C", "C")):
         z = {key: x.detach().roll(step, 0).requires_grad_() for key, x in case(name).items()}
-        losses = [lab.objective(method, z, when=lab.clock(step)) for method in (still, plain)]
+        losses = [lab.step_loss(method, z, when=lab.a_clock(step)) for method in (still, plain)]
         lab.assert_close(losses[0], losses[1])
         for a, b in zip(*(torch.autograd.grad(loss, list(z.values())) for loss in losses), strict=True):
             lab.assert_close(a, b)
@@ -34,8 +37,8 @@ def divergences(z, temperature):
 
 def test_the_slope_is_rho_less_the_divergence_from_uniform_weights(lab, case):
     z, settings = case("A"), {"gamma": 1.0, "floor": 0.0, "temperature_init": 0.05, "beta": 0.5}
-    method = lab.build(Isogclr, rows=4, rho=1.0, eta=1e-4, **settings)
-    lab.objective(method, z)
+    method = lab.build_adapter(Isogclr, rows=4, rho=1.0, eta=1e-4, **settings)
+    lab.step_loss(method, z)
     for name, divergence in divergences(z, 0.05).items():
         lab.assert_close(getattr(method, f"momentum_{name}"), 0.5 * (1.0 - divergence))
         lab.assert_close(getattr(method, f"tau_{name}"), (0.05 - 1e-4 * 0.5 * (1.0 - divergence)).clamp(max=0.05))
@@ -45,36 +48,36 @@ def test_a_temperature_rests_where_the_divergence_is_rho(lab, case):
     z = case("A")
     rho = float(divergences(z, 0.05)["image"][2])
     settings = {"gamma": 1.0, "floor": 0.0, "temperature_init": 0.05, "temperature_max": 1.0}
-    method = lab.build(Isogclr, rows=4, rho=rho, eta=0.01, **settings)
+    method = lab.build_adapter(Isogclr, rows=4, rho=rho, eta=0.01, **settings)
     for step in range(3):
-        lab.objective(method, z, when=lab.clock(step))
+        lab.step_loss(method, z, when=lab.a_clock(step))
     lab.assert_close(method.tau_image[2], 0.05)
     assert float((method.tau_image[[0, 1, 3]] - 0.05).abs().min()) > 1e-5
 
 
 def test_without_floor_small_batches_only_lower_temperatures(lab, case):
-    method = lab.build(Isogclr, rows=4, gamma=1.0, floor=0.0)  # KL is at most ln 3, rho is 8
+    method = lab.build_adapter(Isogclr, rows=4, gamma=1.0, floor=0.0)  # KL is at most ln 3, rho is 8
     before = method.tau_image.clone()
     for step in range(12):
-        lab.objective(method, case("A"), when=lab.clock(step))
+        lab.step_loss(method, case("A"), when=lab.a_clock(step))
         assert bool(((method.tau_image < before) | (before == 0.005)).all())
         before = method.tau_image.clone()
     assert torch.equal(before, torch.full_like(before, 0.005))
 
 
 def test_the_official_floor_raises_temperatures_of_easy_anchors(lab, case):
-    easy = lab.build(Isogclr)
-    lab.objective(easy, case("C"))
+    easy = lab.build_adapter(Isogclr)
+    lab.step_loss(easy, case("C"))
     lab.assert_close(easy.tau_image[:8], torch.full((8,), 0.01 + 1e-3 * 0.9 * 5, dtype=torch.float64))
     assert bool((easy.tau_image[8:] == 0.01).all())
 
 
 def test_temperatures_stay_in_their_range(lab, case):
-    method = lab.build(Isogclr, eta=1.0)
+    method = lab.build_adapter(Isogclr, eta=1.0)
     ends = set()
     for step in range(6):
         z = case("C")
-        lab.objective(method, {"image": z["image"], "text": z["text"].roll(step % 2, 0)}, when=lab.clock(step))
+        lab.step_loss(method, {"image": z["image"], "text": z["text"].roll(step % 2, 0)}, when=lab.a_clock(step))
         tau = torch.cat([method.tau_image[:8], method.tau_text[:8]])
         assert bool(((tau >= 0.005) & (tau <= 0.05)).all())
         ends |= set(tau.tolist())
@@ -82,9 +85,9 @@ def test_temperatures_stay_in_their_range(lab, case):
 
 
 def test_shows_temperatures_of_rows_that_were_seen(lab, case):
-    method, ids = lab.build(Isogclr, rho=1.0, temperature_init=0.03), torch.tensor([9, 4, 30, 7])
+    method, ids = lab.build_adapter(Isogclr, rho=1.0, temperature_init=0.03), torch.tensor([9, 4, 30, 7])
     with torch.no_grad():
-        observed = method.observe(case("A"), Batch(ids, lab.clock()))
+        observed = method.observe(case("A"), Batch(ids, lab.a_clock()))
     (shown,) = method.diagnostics(case("A"), observed)
     assert torch.equal(shown.series["images"], method.tau_image[ids.sort().values])
     assert torch.equal(shown.series["texts"], method.tau_text[ids.sort().values])
@@ -95,9 +98,9 @@ def test_monitors_the_robust_objective_whose_slope_moves_temperatures(lab, case)
     objective, z = [], case("A")
     settings = {"gamma": 1.0, "floor": 0.0, "rho": 1.0, "temperature_max": 1.0}
     for temperature in (0.05 - 1e-6, 0.05, 0.05 + 1e-6):
-        method = lab.build(Isogclr, rows=4, temperature_init=temperature, **settings)
+        method = lab.build_adapter(Isogclr, rows=4, temperature_init=temperature, **settings)
         with torch.no_grad():
-            observed = method.observe(z, Batch(torch.arange(4), lab.clock()))
+            observed = method.observe(z, Batch(torch.arange(4), lab.a_clock()))
         objective.append(method.monitor(z, observed)["robust_objective"])
     slopes = [1.0 - x for x in divergences(z, 0.05).values()]
     lab.assert_close((objective[2] - objective[0]) / 2e-6, (slopes[0] + slopes[1]).mean(), rtol=1e-5)

@@ -21,9 +21,9 @@ def features(total=6, dim=8):
 
 
 def terms_of(lab, z, cuts=(), **config):
-    method, found = lab.build(Latent, **config), {}
+    method, found = lab.build_adapter(Latent, **config), {}
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.clock()))
+        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock()))
     for tile in lab.tiles_of(len(z["image"]), cuts):
         for name, value in method.loss(z, observed, tile).items():
             found[name] = found.get(name, 0.0) + value
@@ -123,6 +123,6 @@ def test_private_features_are_a_linear_layer_on_the_embedding(lab, towers):
 
 
 def test_the_note_says_when_there_are_no_synonyms(lab, towers):
-    assert "no synonyms" in lab.build(Latent).about.note
+    assert "no synonyms" in lab.build_adapter(Latent).about.note
     assert "no synonyms" not in prepared(towers).about.note
     assert "no synonyms" not in Latent.about.note

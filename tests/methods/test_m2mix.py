@@ -28,19 +28,19 @@ def fixed(lab, share, weight=1.0):
 
 
 def mixed_term(lab, z, share, **config):
-    method = lab.build(M2mix, **config)
+    method = lab.build_adapter(M2mix, **config)
     return method.loss(z, fixed(lab, share), slice(0, len(z["image"])))["mixed"]
 
 
 def observed(lab, step=0, progress=0.0, seed=0, **config):
-    method = lab.build(M2mix, seed=seed, **config)
+    method = lab.build_adapter(M2mix, seed=seed, **config)
     return method.observe(
         {"image": torch.zeros(2, 2).double()}, Batch(torch.arange(2), Clock(step, "train", progress, 0))
     )
 
 
 def points(lab, name, share):
-    z = {key: x.detach() for key, x in lab.inputs(name).items()}
+    z = {key: x.detach() for key, x in lab.oracle_inputs(name).items()}
     return z, between(z["image"], z["text"], (z["image"] * z["text"]).sum(1), lab.exact_tensor(share))
 
 
@@ -80,7 +80,7 @@ def test_a_batch_by_hand(lab):
 @settings(max_examples=20, deadline=None)
 @given(shares, st.sampled_from("ABC"), st.sampled_from(["script", "readme"]))
 def test_exchanging_the_modalities_and_lambda_changes_nothing(lab, share, name, form):
-    z = {key: x.detach() for key, x in lab.inputs(name).items()}
+    z = {key: x.detach() for key, x in lab.oracle_inputs(name).items()}
     other = {"image": z["text"], "text": z["image"]}
     lab.assert_close(mixed_term(lab, z, share, form=form), mixed_term(lab, other, 1 - share, form=form), atol=1e-9)
 
@@ -98,14 +98,14 @@ def test_at_the_ends_one_direction_is_clips(lab, case):
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
 def test_a_single_pair_teaches_nothing(lab, case, share):
     z = {key: x.detach()[:1].requires_grad_() for key, x in case("A").items()}
-    loss = sum(lab.build(M2mix).loss(z, fixed(lab, share), slice(0, 1)).values())
+    loss = sum(lab.build_adapter(M2mix).loss(z, fixed(lab, share), slice(0, 1)).values())
     assert float(loss.detach()) == 0
     assert all(bool((x.abs() < 1e-12).all()) for x in torch.autograd.grad(loss, list(z.values())))
 
 
 def test_the_scale_is_fixed_unless_it_is_to_be_learned(lab):
-    assert not list(lab.build(M2mix).parameters())
-    assert len(list(lab.build(M2mix, learnable_scale=True).parameters())) == 1
+    assert not list(lab.build_adapter(M2mix).parameters())
+    assert len(list(lab.build_adapter(M2mix, learnable_scale=True).parameters())) == 1
 
 
 def test_both_forms_agree_at_one_scale_but_for_the_half(lab, case):
@@ -120,12 +120,12 @@ def test_both_forms_agree_at_one_scale_but_for_the_half(lab, case):
 
 def test_a_shared_scale_is_learned_through_both_losses(lab, case):
     z = case("B")
-    method = lab.build(M2mix, mix_temperature=None, learnable_scale=True, temperature=0.1)
+    method = lab.build_adapter(M2mix, mix_temperature=None, learnable_scale=True, temperature=0.1)
     terms = method.loss(z, fixed(lab, 0.5), slice(0, 6))
     (both,) = torch.autograd.grad(sum(terms.values()), [method.scale.rho], retain_graph=True)
     (one,) = torch.autograd.grad(terms["contrastive"], [method.scale.rho])
     assert float((both - one).abs()) > 1e-3
-    lab.assert_close(terms["contrastive"], lab.objective(lab.build(Clip, temperature=0.1), z))
+    lab.assert_close(terms["contrastive"], lab.step_loss(lab.build_adapter(Clip, temperature=0.1), z))
 
 
 def test_lambda_is_drawn_from_beta_by_seed_and_step(lab):
@@ -153,7 +153,7 @@ def test_pairs_that_coincide_or_oppose_have_a_gradient_also_in_single_precision(
     found = []
     for dtype in (torch.float64, torch.float32):
         leaves = {key: x.float().to(dtype).requires_grad_() for key, x in z.items()}
-        method = lab.build(M2mix, mix_temperature=0.2).to(dtype)
+        method = lab.build_adapter(M2mix, mix_temperature=0.2).to(dtype)
         loss = method.loss(leaves, {key: x.to(dtype) for key, x in fixed(lab, 0.3).items()}, slice(0, 8))["mixed"]
         assert loss.dtype == dtype
         found.append((loss.detach(), torch.cat(torch.autograd.grad(loss, list(leaves.values())))))

@@ -18,7 +18,7 @@ LATE = Clock(step=30, phase="train", progress=0.6, epoch=6)
 
 @pytest.fixture
 def z(lab):
-    return lab.inputs("Q")
+    return lab.oracle_inputs("Q")
 
 
 def given(prediction, clean=True, w=1.0, used=True):
@@ -51,7 +51,7 @@ def hardest(z, margins):
 @pytest.mark.parametrize("margins", ["paper", "official"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_targets_of_one_are_the_triplet_loss_of_the_hardest_negatives(lab, z, shape, margins):
-    method = lab.build(Ncr, soft_margin=shape, margins=margins)
+    method = lab.build_adapter(Ncr, soft_margin=shape, margins=margins)
     ones = torch.full((16, 16), 0.2, dtype=torch.float64)
     for constants in (given(torch.zeros(16).double()), given(torch.ones(16).double(), clean=False)):
         lab.assert_close(lab.sum_of_tiles(method, z, constants, (5, 9)), hardest(z, (ones, ones)))
@@ -59,7 +59,7 @@ def test_targets_of_one_are_the_triplet_loss_of_the_hardest_negatives(lab, z, sh
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_targets_of_zero_leave_no_margin(lab, z, shape):
-    method, zeros = lab.build(Ncr, soft_margin=shape), torch.zeros(16, 16, dtype=torch.float64)
+    method, zeros = lab.build_adapter(Ncr, soft_margin=shape), torch.zeros(16, 16, dtype=torch.float64)
     constants = given(torch.zeros(16).double(), clean=False)
     lab.assert_close(lab.sum_of_tiles(method, z, constants), hardest(z, (zeros, zeros)), atol=1e-15)
 
@@ -74,16 +74,16 @@ def test_margins_of_the_two_presets(lab, z):
         return 0.2 * (10**target - 1) / 9
 
     own = softened(torch.where(constants["clean"], 0.3 + 0.7 * p, p))[:, None].expand(16, 16)
-    paper = lab.sum_of_tiles(lab.build(Ncr), z, constants, (7,))
+    paper = lab.sum_of_tiles(lab.build_adapter(Ncr), z, constants, (7,))
     lab.assert_close(paper, hardest(z, (own, own)))
     of_image = softened(torch.where(constants["clean"][:, None], 0.3 + 0.7 * p, p[:, None]))
-    official = lab.sum_of_tiles(lab.build(Ncr, margins="official"), z, constants, (7,))
+    official = lab.sum_of_tiles(lab.build_adapter(Ncr, margins="official"), z, constants, (7,))
     lab.assert_close(official, hardest(z, (of_image, of_image.T)))
     assert abs(float((paper - official).detach())) > 1e-3
 
 
 def test_rows_out_of_use_are_negatives_alone(lab, z):
-    method, constants = lab.build(Ncr), given(torch.ones(16).double())
+    method, constants = lab.build_adapter(Ncr), given(torch.ones(16).double())
     constants["used"] = torch.arange(16) < 9
     lower = lab.sum_of_tiles(method, z, constants)
     parts = [method.loss(z, {**constants, "used": torch.ones(16) > 0}, slice(0, 9))["triplet"]]
@@ -94,29 +94,29 @@ def test_rows_out_of_use_are_negatives_alone(lab, z):
 
 def test_the_warm_loss_is_zero_only_if_every_pair_wins_by_the_margin(lab, z):
     apart = {"image": torch.eye(8, dtype=torch.float64), "text": torch.eye(8, dtype=torch.float64)}
-    method = lab.build(Ncr)
-    assert lab.objective(method, apart) == 0
-    assert lab.objective(method, z) > 0
+    method = lab.build_adapter(Ncr)
+    assert lab.step_loss(method, apart) == 0
+    assert lab.step_loss(method, z) > 0
     s, margin = z["image"] @ z["text"].T, 0.2
     hinges = sum((margin + x - x.diagonal()[:, None]).clamp(min=0) for x in (s, s.T))
-    lab.assert_close(lab.objective(method, z), (hinges.sum(1) - 2 * margin).sum() / 16**2)
+    lab.assert_close(lab.step_loss(method, z), (hinges.sum(1) - 2 * margin).sum() / 16**2)
 
 
 def test_a_constant_on_all_scores_changes_nothing(lab, z):
     """Two more axes, on which all rows are alike, add 1 to every score."""
     one = torch.ones(16, 1, dtype=torch.float64)
     more = {name: torch.cat([x, one], 1) for name, x in z.items()}
-    method = lab.build(Ncr, rows=16)
-    lab.assert_close(lab.objective(method, more), lab.objective(method, z))
-    here, there = observe(method, z, lab.clock()), observe(method, more, lab.clock())
+    method = lab.build_adapter(Ncr, rows=16)
+    lab.assert_close(lab.step_loss(method, more), lab.step_loss(method, z))
+    here, there = observe(method, z, lab.a_clock()), observe(method, more, lab.a_clock())
     lab.assert_close(there["prediction"], here["prediction"], atol=1e-12)
 
 
 def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_fitted(lab, z):
-    method = lab.build(Ncr, rows=20)
+    method = lab.build_adapter(Ncr, rows=20)
     assert "used" not in observe(method, z, MAIN), "nothing is fitted yet"
     method.end_epoch(0)
-    assert "used" not in observe(method, z, lab.clock()), "still warm"
+    assert "used" not in observe(method, z, lab.a_clock()), "still warm"
     main, late = observe(method, z, MAIN), observe(method, z, LATE)
     assert torch.equal(main["used"], main["clean"])
     assert bool(late["used"].all())
@@ -124,8 +124,8 @@ def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_fitted(lab, z):
 
 
 def test_a_pass_divides_the_rows_that_were_visited_and_leaves_the_others(lab, z):
-    method = lab.build(Ncr, rows=20)
-    loss = observe(method, z, lab.clock(), torch.arange(4, 20))["row_loss"]
+    method = lab.build_adapter(Ncr, rows=20)
+    loss = observe(method, z, lab.a_clock(), torch.arange(4, 20))["row_loss"]
     method.end_epoch(0)
     w = posteriors(loss, "smaller")
     assert torch.equal(method.clean_probability[4:], w)
@@ -135,7 +135,7 @@ def test_a_pass_divides_the_rows_that_were_visited_and_leaves_the_others(lab, z)
 
 
 def test_a_pass_without_any_visit_changes_nothing(lab):
-    method = lab.build(Ncr, rows=20)
+    method = lab.build_adapter(Ncr, rows=20)
     before = copy.deepcopy(method.state_dict())
     method.end_epoch(0)
     for name, x in method.state_dict().items():
@@ -154,15 +154,15 @@ def test_equal_losses_leave_all_rows_clean(lab, z):
     """Every probability is then 1, of which none is above the smallest."""
     assert bool(divided(torch.ones(300)).all())
     equal = {name: x[:1].expand(16, -1) for name, x in z.items()}
-    method = lab.build(Ncr, rows=16)
-    observed = observe(method, equal, lab.clock())
+    method = lab.build_adapter(Ncr, rows=16)
+    observed = observe(method, equal, lab.a_clock())
     lab.assert_close(observed["prediction"], torch.ones(16))  # each has lost the same, and some margin is left
     method.end_epoch(0)
     assert bool(observe(method, equal, MAIN)["used"].all())
 
 
 def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z, assert_no_loss_before):
-    method = lab.build(Ncr, rows=16)
+    method = lab.build_adapter(Ncr, rows=16)
     method.fitted.fill_(True)
     method.clean.fill_(False)
     assert_no_loss_before(LATE, method, z, when=MAIN)
@@ -170,15 +170,15 @@ def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z, assert_n
 
 def test_predictions_are_zero_where_no_margin_is_left(lab, z):
     opposite = {"image": z["image"], "text": -z["image"]}
-    assert not observe(lab.build(Ncr, rows=16), opposite, lab.clock())["prediction"].any()
+    assert not observe(lab.build_adapter(Ncr, rows=16), opposite, lab.a_clock())["prediction"].any()
 
 
 @pytest.mark.parametrize("margins", ["paper", "official"])
 def test_gradient_after_a_pass_is_that_of_the_loss(lab, margins):
     """`bench check` sees the warm loss alone, since no pass ends there."""
-    z = lab.inputs("R")
+    z = lab.oracle_inputs("R")
     constants = given(torch.linspace(0.2, 1, 7, dtype=torch.float64), w=0.5)
-    method = lab.build(Ncr, margins=margins)
+    method = lab.build_adapter(Ncr, margins=margins)
 
     def loss(image, text):
         return method.loss({"image": image, "text": text}, constants, slice(0, 7))["triplet"]

@@ -18,7 +18,7 @@ from methods.sinkhorn import masked_sinkhorn
 
 
 def at_scale(lab, scale, **config):
-    method = lab.build(Ncu, **config)
+    method = lab.build_adapter(Ncu, **config)
     torch.nn.init.constant_(method.scale.rho, math.log(scale))
     return method
 
@@ -26,7 +26,7 @@ def at_scale(lab, scale, **config):
 def step(method, lab, z, phase):
     """The step's constants and terms, as floats with gradient."""
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.clock(0, phase)))
+        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock(0, phase)))
     return observed, method.loss(z, observed, slice(0, len(z["image"])))
 
 
@@ -136,7 +136,7 @@ def test_the_distance_variant_drives_captions_and_negatives_apart(lab):
     z = {"image": unit, "text": unit, "negative": unit.clone()}
     z["negative"][1] = -unit[1]  # at distance 2
     z["negative"][2] = unit[3]  # at distance sqrt 2; the others at 0
-    method = lab.build(NcuAblation, batch=4, variant="distance", forget=0.0)
+    method = lab.build_adapter(NcuAblation, batch=4, variant="distance", forget=0.0)
     _, terms = step(method, lab, z, "learn")
     lab.assert_close(terms["relation"], -10 * (2 + math.sqrt(2)) / 4)
 
@@ -147,7 +147,7 @@ def test_the_distance_variant_drives_captions_and_negatives_apart(lab):
 @pytest.fixture
 def prepared(lab, towers):
     torch.manual_seed(0)
-    method = lab.build(Ncu, batch=6).float()
+    method = lab.build_adapter(Ncu, batch=6).float()
     method.prepare(towers)
     return method
 
@@ -181,7 +181,7 @@ def test_prompted_text_is_the_tower_on_replaced_embeddings(lab, prepared):
 
 def test_too_short_a_context_is_refused(lab):
     with pytest.raises(ValueError, match="prompts = 14"):
-        lab.build(Ncu, prompts=14).prepare(lab.TinyTowers())
+        lab.build_adapter(Ncu, prompts=14).prepare(lab.TinyTowers())
 
 
 def test_phases_freeze_what_the_method_says(prepared, towers):
@@ -202,13 +202,13 @@ def test_phases_freeze_what_the_method_says(prepared, towers):
 
 
 def test_names_its_scale_as_the_reference_does_and_clamps_it_in_the_second_phase_only(lab):
-    clip, method = lab.build(Clip), lab.build(Ncu)
+    clip, method = lab.build_adapter(Clip), lab.build_adapter(Ncu)
     assert clip.state_dict()["scale.rho"].shape == method.state_dict()["scale.rho"].shape
     with torch.no_grad():
         method.scale.rho.fill_(9.0)
-    method.after_step(lab.clock(0, "learn"))
+    method.after_step(lab.a_clock(0, "learn"))
     assert method.scale.rho.item() == 9.0
-    method.after_step(lab.clock(0, "unlearn"))
+    method.after_step(lab.a_clock(0, "unlearn"))
     lab.assert_close(method.scale(), 100.0)
     assert Ncu.reference == "clip"
 
@@ -216,7 +216,7 @@ def test_names_its_scale_as_the_reference_does_and_clamps_it_in_the_second_phase
 def test_the_note_says_when_there_are_no_synonyms(lab):
     from methods.protocol import Facts
 
-    with_none = lab.build(Ncu)
+    with_none = lab.build_adapter(Ncu)
     assert "no synonyms" in with_none.about.note
     facts = Facts(rows=8, batch=8, dim=16, seed=0, synonyms={"red apple": ("apple",)})
     assert "no synonyms" not in Ncu(Ncu.Config(), facts).about.note

@@ -28,7 +28,9 @@ def estimated(cosines):
 
 def weights(lab, cosines, shift=0.1, **config):
     z = {"image": torch.zeros(len(cosines), 2, dtype=torch.float64), **estimated(cosines)}
-    return lab.build(Osa, shift=shift, **config).observe(z, Batch(torch.arange(len(cosines)), lab.clock()))["weights"]
+    return lab.build_adapter(Osa, shift=shift, **config).observe(z, Batch(torch.arange(len(cosines)), lab.a_clock()))[
+        "weights"
+    ]
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=8), st.floats(-1, 0.9), st.sampled_from(["max", "none"]))
@@ -54,19 +56,21 @@ def test_scaling_what_lies_above_the_shift_changes_nothing(lab):
 
 def test_equal_weights_are_clip_times_the_weight(lab, case):
     z = case("B")
-    loss = lab.sum_of_tiles(lab.build(Osa), z, {"weights": torch.full((6,), 0.2, dtype=torch.float64)}, cuts=(2,))
-    lab.assert_close(loss, 0.2 * lab.objective(lab.build(Clip), z))
+    loss = lab.sum_of_tiles(
+        lab.build_adapter(Osa), z, {"weights": torch.full((6,), 0.2, dtype=torch.float64)}, cuts=(2,)
+    )
+    lab.assert_close(loss, 0.2 * lab.step_loss(lab.build_adapter(Clip), z))
 
 
 def test_a_pair_below_the_shift_is_no_anchor_but_a_negative(lab, case):
-    z, method = case("B"), lab.build(Osa, shift=0.0)
+    z, method = case("B"), lab.build_adapter(Osa, shift=0.0)
     seen = estimated([0.5, -0.5, 0.3, 0.2, 0.4, 0.1])
-    loss = lab.objective(method, {**z, **seen})
+    loss = lab.step_loss(method, {**z, **seen})
     image, text = torch.autograd.grad(loss, [z["image"], z["text"]], retain_graph=True)
     assert bool((image[1].abs() > 1e-6).any())
     # Only as candidate: exactly the gradient of the other anchors, in which it is repelled.
     logits = z["image"] @ z["text"].T / 0.07
-    w = method.observe({**z, **seen}, Batch(torch.arange(6), lab.clock()))["weights"]
+    w = method.observe({**z, **seen}, Batch(torch.arange(6), lab.a_clock()))["weights"]
     assert float(w[1]) == 0
     others = [i for i in range(6) if i != 1]
     anchored = sum((w[i] * (x[i].logsumexp(0) - x[i, i])) for x in (logits, logits.T) for i in others) / 12
@@ -76,7 +80,7 @@ def test_a_pair_below_the_shift_is_no_anchor_but_a_negative(lab, case):
 
 def test_a_batch_below_the_shift_teaches_nothing(lab, case):
     z = case("A")
-    loss = lab.objective(lab.build(Osa, shift=0.3), {**z, **estimated([0.3, -0.1, 0.2, -1.0])})
+    loss = lab.step_loss(lab.build_adapter(Osa, shift=0.3), {**z, **estimated([0.3, -0.1, 0.2, -1.0])})
     assert float(loss.detach()) == 0
     assert all(bool((x == 0).all()) for x in torch.autograd.grad(loss, list(z.values())))
 

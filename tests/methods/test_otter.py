@@ -27,7 +27,7 @@ def batch(total, dim=5, seed=0):
 
 
 def targets(lab, z, **config):
-    observed = lab.observed(lab.build(Otter, **config), z)
+    observed = lab.observe(lab.build_adapter(Otter, **config), z)
     return observed["image_targets"], observed["text_targets"]
 
 
@@ -84,17 +84,17 @@ def test_a_teacher_that_agrees_costs_nothing(lab):
     z = batch(5)
     z |= {"side_image": z["image"].detach(), "side_text": z["text"].detach()}
     own = {"image_weight": 0.0, "text_weight": 0.0, "remove_own": False, "transport": False, "teacher_scale": 20.0}
-    method = lab.build(Otter, alpha=0.25, distill_temperature=1 / 20, **own)
-    terms = method.loss(z, lab.observed(method, z), slice(0, 5))
+    method = lab.build_adapter(Otter, alpha=0.25, distill_temperature=1 / 20, **own)
+    terms = method.loss(z, lab.observe(method, z), slice(0, 5))
     lab.assert_close(terms["distilled"], 0.0)
-    lab.assert_close(terms["contrastive"], 0.5 * lab.objective(lab.build(Clip, temperature=0.0202), z))
+    lab.assert_close(terms["contrastive"], 0.5 * lab.step_loss(lab.build_adapter(Clip, temperature=0.0202), z))
 
 
 def test_the_loss_is_a_divergence_by_hand(lab):
     """Two pairs with targets exchanged: -ln of what each gives the other, twice, weighted 1 - alpha."""
     z = batch(2)
-    method = lab.build(Otter, alpha=0.3, distill_temperature=0.5)
-    terms = method.loss(z, lab.observed(method, z), slice(0, 2))
+    method = lab.build_adapter(Otter, alpha=0.3, distill_temperature=0.5)
+    terms = method.loss(z, lab.observe(method, z), slice(0, 2))
     s = (z["image"] @ z["text"].T / 0.5).detach()
     missed = -(s.log_softmax(1)[[0, 1], [1, 0]].mean() + s.T.log_softmax(1)[[0, 1], [1, 0]].mean())
     lab.assert_close(terms["distilled"], 0.7 * missed)
@@ -115,16 +115,16 @@ def test_targets_move_with_the_rows(lab):
     moved = {name: x[order] for name, x in z.items()}
     for one, other in zip(targets(lab, z), targets(lab, moved), strict=True):
         lab.assert_close(one[order][:, order], other)
-    lab.assert_close(lab.objective(lab.build(Otter), z), lab.objective(lab.build(Otter), moved))
+    lab.assert_close(lab.step_loss(lab.build_adapter(Otter), z), lab.step_loss(lab.build_adapter(Otter), moved))
 
 
 def test_without_distillation_its_scale_has_no_gradient(lab):
-    z, method = batch(4), lab.build(Otter, alpha=1.0)
-    loss = lab.objective(method, z)
+    z, method = batch(4), lab.build_adapter(Otter, alpha=1.0)
+    loss = lab.step_loss(method, z)
     clip, distill = torch.autograd.grad(loss, [method.scale.rho, method.distill_scale.rho])
     assert float(clip) != 0
     assert float(distill) == 0
-    lab.assert_close(loss, 2 * lab.objective(lab.build(Clip, temperature=0.0202), z))
+    lab.assert_close(loss, 2 * lab.step_loss(lab.build_adapter(Clip, temperature=0.0202), z))
 
 
 @pytest.mark.parametrize("name", ["temperature", "distill_temperature"])
@@ -132,9 +132,9 @@ def test_without_distillation_its_scale_has_no_gradient(lab):
 def test_limits_of_scales(lab, name, beyond, limit):
     """A scale beyond [1, 100] is clamped after the step, or officially in the loss, where it has no gradient."""
     z, attribute = batch(4), {"temperature": "scale", "distill_temperature": "distill_scale"}[name]
-    step, at_limit = lab.build(Otter, **{name: beyond}), lab.build(Otter, **{name: limit})
-    forward = lab.build(Otter, clamp="forward", **{name: beyond})
-    losses = [lab.objective(method, z) for method in (step, forward, at_limit)]
+    step, at_limit = lab.build_adapter(Otter, **{name: beyond}), lab.build_adapter(Otter, **{name: limit})
+    forward = lab.build_adapter(Otter, clamp="forward", **{name: beyond})
+    losses = [lab.step_loss(method, z) for method in (step, forward, at_limit)]
     lab.assert_close(losses[1], losses[2])
     assert float((losses[0] - losses[2]).detach().abs()) > 0.01
     slopes = [
@@ -144,14 +144,14 @@ def test_limits_of_scales(lab, name, beyond, limit):
     assert slopes[0] != 0
     assert slopes[1] == 0
     for method in (step, forward):
-        method.after_step(lab.clock())
+        method.after_step(lab.a_clock())
     scales = [float(getattr(method, attribute)().detach()) for method in (step, forward)]
     assert scales == pytest.approx([1 / limit, 1 / beyond])
 
 
 def test_a_fixed_scale_is_no_parameter(lab):
-    assert not list(lab.build(Otter, learnable_scale=False).parameters())
-    assert len(list(lab.build(Otter).parameters())) == 2
+    assert not list(lab.build_adapter(Otter, learnable_scale=False).parameters())
+    assert len(list(lab.build_adapter(Otter).parameters())) == 2
 
 
 def test_the_teacher_follows_slowly_but_not_from_the_start(lab, towers):
@@ -161,12 +161,12 @@ def test_the_teacher_follows_slowly_but_not_from_the_start(lab, towers):
     with torch.no_grad():
         for x in towers.parameters():
             x.add_(1.0)
-    side_towers.update_average(method, towers, lab.clock(0))
+    side_towers.update_average(method, towers, lab.a_clock(0))
     for was, now in zip(before, towers.side.parameters(), strict=True):
         torch.testing.assert_close(now, was + 1 - 3 / 12)
-    decays = [method.side_decay(lab.clock(step)) for step in (0, 1, 100, 8990, 10**5)]
+    decays = [method.side_decay(lab.a_clock(step)) for step in (0, 1, 100, 8990, 10**5)]
     assert decays == pytest.approx([3 / 12, 4 / 13, 103 / 112, 0.999, 0.999], abs=1e-5)
-    assert lab.build(Otter, decay=0.5).side_decay(lab.clock(100)) == 0.5
+    assert lab.build_adapter(Otter, decay=0.5).side_decay(lab.a_clock(100)) == 0.5
 
 
 def test_the_teacher_gets_no_gradient(lab):

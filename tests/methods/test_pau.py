@@ -28,11 +28,11 @@ def cone(total, dim=6, spread=0.7, seed=0):
 
 
 def made(lab, z, **config):
-    return lab.build(Pau, dim=z["image"].shape[1], **config)
+    return lab.build_adapter(Pau, dim=z["image"].shape[1], **config)
 
 
 def terms(lab, method, z, used=None):
-    observed = lab.observed(method, z)
+    observed = lab.observe(method, z)
     if used is not None:
         observed["used"] = torch.tensor(used)
     return method.loss(z, observed, slice(0, len(z["image"])))
@@ -67,7 +67,7 @@ def test_the_formula_as_printed(lab, total, count, tau, temperature, seed):
         unit = F.normalize(rows, dim=1)
         apart += sum(float(unit[i] @ unit[j]) ** 2 for i in range(count) for j in range(count) if i != j)
     lab.assert_close(found["variance"], 0.5 * apart / (temperature * count) ** 2)
-    lab.assert_close(found["contrastive"], lab.objective(lab.build(Clip, temperature=temperature), z))
+    lab.assert_close(found["contrastive"], lab.step_loss(lab.build_adapter(Clip, temperature=temperature), z))
 
 
 def test_prototypes_that_are_orthogonal_or_alone_cost_nothing(lab):
@@ -116,12 +116,12 @@ def test_a_small_mean_leaves_the_comparison_out(lab):
         turned = torch.tensor([[mean, math.sqrt(1 - mean**2)], [math.sqrt(1 - mean**2), mean]], dtype=torch.float64)
         z = {"image": eye.requires_grad_(), "text": turned.flip(0)}
         method = made(lab, z, prototypes=2)
-        observed = lab.observed(method, z)
+        observed = lab.observe(method, z)
         lab.assert_close(observed["mean_other"], mean)
         assert bool(observed["used"]) is used
         assert bool(terms(lab, method, z)["uncertainty"] != 0) is used
-        assert bool(lab.observed(made(lab, z, least_mean=None), z)["used"])
-        assert bool(lab.observed(made(lab, z, least_mean=0.0), z)["used"]) is (mean > 0)
+        assert bool(lab.observe(made(lab, z, least_mean=None), z)["used"])
+        assert bool(lab.observe(made(lab, z, least_mean=0.0), z)["used"]) is (mean > 0)
 
 
 @pytest.mark.parametrize("least", [None, 0.05])
@@ -143,7 +143,7 @@ def test_a_step_without_the_comparison_still_keeps_prototypes_apart(lab):
 
 
 def test_prototypes_start_by_the_seed_within_xaviers_bound(lab):
-    one, same, other = (lab.build(Pau, dim=24, seed=seed) for seed in (0, 0, 1))
+    one, same, other = (lab.build_adapter(Pau, dim=24, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(one.image_prototypes, same.image_prototypes)
     assert not torch.equal(one.image_prototypes, other.image_prototypes)
     assert not torch.equal(one.image_prototypes, one.text_prototypes)
@@ -155,14 +155,14 @@ def test_prototypes_start_by_the_seed_within_xaviers_bound(lab):
 def test_symmetric_in_modalities_with_their_prototypes_and_in_the_order_of_pairs(lab):
     z = {key: x.detach() for key, x in cone(5).items()}
     method = made(lab, z)
-    loss = lab.objective(method, z)
+    loss = lab.step_loss(method, z)
     order = torch.tensor([3, 1, 0, 2, 4])
-    lab.assert_close(lab.objective(method, {key: x[order] for key, x in z.items()}, cuts=(2,)), loss)
+    lab.assert_close(lab.step_loss(method, {key: x[order] for key, x in z.items()}, cuts=(2,)), loss)
     exchanged = made(lab, z)
     with torch.no_grad():
         exchanged.image_prototypes.copy_(method.text_prototypes)
         exchanged.text_prototypes.copy_(method.image_prototypes)
-    lab.assert_close(lab.objective(exchanged, {"image": z["text"], "text": z["image"]}), loss)
+    lab.assert_close(lab.step_loss(exchanged, {"image": z["text"], "text": z["image"]}), loss)
 
 
 @pytest.mark.parametrize(

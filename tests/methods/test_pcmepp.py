@@ -60,7 +60,7 @@ def written_out(method, z, targets):
 
 @pytest.mark.parametrize("mixed_share", [0.0, 0.25, 1.0])
 def test_tiles_sum_to_the_formula_with_mixed_labels(lab, mixed_share):
-    method = lab.build(Pcmepp, batch=10, mixed_share=mixed_share, smoothing=0.01, beta=0.1, alpha=0.3)
+    method = lab.build_adapter(Pcmepp, batch=10, mixed_share=mixed_share, smoothing=0.01, beta=0.1, alpha=0.3)
     z = some_gaussians(10)
     found = observed(method, z)
     kept = found["kept"][:, None]
@@ -83,7 +83,7 @@ def test_the_distance_is_the_mean_of_sampled_distances(lab):
         for at, name in enumerate(("image", "text"))
     ]
     sampled = (samples[0] - samples[1]).square().sum(2).mean(1)
-    method = lab.build(Pcmepp, negative_scale=1.0, shift=0.0)
+    method = lab.build_adapter(Pcmepp, negative_scale=1.0, shift=0.0)
     logits = method._logits(z, "image", "text", slice(0, 2))
     lab.assert_close(-logits.diagonal(), sampled, rtol=2e-3)
 
@@ -91,21 +91,21 @@ def test_the_distance_is_the_mean_of_sampled_distances(lab):
 def test_without_variance_the_distance_is_that_of_cosines(lab):
     z = some_gaussians(5)
     z["image_logvar"], z["text_logvar"] = (torch.full((5, 8), -80.0, dtype=torch.float64) for _ in range(2))
-    logits = lab.build(Pcmepp, negative_scale=1.0, shift=0.0)._logits(z, "image", "text", slice(0, 5))
+    logits = lab.build_adapter(Pcmepp, negative_scale=1.0, shift=0.0)._logits(z, "image", "text", slice(0, 5))
     lab.assert_close(-logits, 2 - 2 * z["image"] @ z["text"].T)
 
 
 def test_swapping_modalities_changes_nothing(lab):
     z = some_gaussians(8)
     swapped = {name: z[name.replace("image", "x").replace("text", "image").replace("x", "text")] for name in z}
-    method = lab.build(Pcmepp, **{**PLAIN, "smoothing": 0.01})
-    lab.assert_close(lab.objective(method, swapped), lab.objective(method, z))
+    method = lab.build_adapter(Pcmepp, **{**PLAIN, "smoothing": 0.01})
+    lab.assert_close(lab.step_loss(method, swapped), lab.step_loss(method, z))
 
 
 def test_without_closer_candidates_pseudo_positives_are_the_matches(lab):
     z = some_gaussians(8)
     z["text"] = z["image"]
-    method = lab.build(Pcmepp, alpha=0.3, beta=0.0, **PLAIN)
+    method = lab.build_adapter(Pcmepp, alpha=0.3, beta=0.0, **PLAIN)
     terms = method.loss(z, observed(method, z), slice(0, 8))
     lab.assert_close(terms["pseudo_match"], 0.3 * terms["match"])  # L = (2 + 2 alpha) match
     assert method.monitor(z, observed(method, z))["pseudo_positives"] == 0
@@ -113,8 +113,8 @@ def test_without_closer_candidates_pseudo_positives_are_the_matches(lab):
 
 def test_gradient_in_the_shift_is_the_mean_error(lab):
     z = some_gaussians(8)
-    method = lab.build(Pcmepp, alpha=0.0, beta=0.0, **PLAIN)
-    lab.objective(method, z).backward()
+    method = lab.build_adapter(Pcmepp, alpha=0.0, beta=0.0, **PLAIN)
+    lab.step_loss(method, z).backward()
     errors = torch.sigmoid(5 - 5 * distances(z)) - torch.eye(8)
     lab.assert_close(method.shift.grad, 2 * errors.mean())
 
@@ -122,10 +122,12 @@ def test_gradient_in_the_shift_is_the_mean_error(lab):
 def test_plain_matching_is_prolips_pairwise_loss_divided_by_the_batch(lab):
     """CSD of unit means is 2 - 2 (closeness of ProLIP): 2 BCE / B^2 with a_0, b_0 is 2/B times PPCL."""
     z = some_gaussians(8)
-    method = lab.build(Pcmepp, alpha=0.0, beta=0.0, negative_scale=4.0, shift=3.0, **PLAIN)
-    prolip = lab.build(Prolip, scale=8.0, bias=-5.0, vib=0.0, inclusion=0.0, masked_inclusion=0.0, masked_share=0.0)
+    method = lab.build_adapter(Pcmepp, alpha=0.0, beta=0.0, negative_scale=4.0, shift=3.0, **PLAIN)
+    prolip = lab.build_adapter(
+        Prolip, scale=8.0, bias=-5.0, vib=0.0, inclusion=0.0, masked_inclusion=0.0, masked_share=0.0
+    )
     masked = {f"masked_{name}": torch.zeros_like(x) for name, x in z.items()}
-    lab.assert_close(lab.objective(method, z), 2 / 8 * lab.objective(prolip, z | masked))
+    lab.assert_close(lab.step_loss(method, z), 2 / 8 * lab.step_loss(prolip, z | masked))
 
 
 def test_pseudo_positives_take_the_label_of_the_match():
@@ -142,7 +144,7 @@ def test_equal_captions_count_as_matches_whatever_the_rounding(lab, dtype):
     z["text"][20:], z["text_logvar"][20:] = z["text"][:20], z["text_logvar"][:20]
     # Some rounding errors apart, as equal captions come out of a tower in different micro-batches.
     z["text"][20:] *= 1 + torch.finfo(dtype).eps * torch.randint(-16, 17, (20, 64), generator=draws)
-    method = lab.build(Pcmepp, **PLAIN).to(dtype)
+    method = lab.build_adapter(Pcmepp, **PLAIN).to(dtype)
     labels = torch.eye(40, dtype=dtype)
     found = pseudo_labels(method._logits(z, "image", "text", slice(0, 40)).detach(), labels)
     twins = (torch.arange(40) + 20) % 40
@@ -152,7 +154,7 @@ def test_equal_captions_count_as_matches_whatever_the_rounding(lab, dtype):
 def test_an_exploding_bottleneck_is_left_out_of_its_modality_only(lab):
     z = some_gaussians(8)
     z["image_logvar"][0, 0] = 20.0  # e^20 / 2 / 64 > 1e4
-    method = lab.build(Pcmepp, beta=1.0, **PLAIN)
+    method = lab.build_adapter(Pcmepp, beta=1.0, **PLAIN)
     constants = observed(method, z)
     assert bool(constants["no_vib_image"])
     assert not bool(constants["no_vib_text"])
@@ -175,7 +177,7 @@ class _Largest(TorchDispatchMode):
 
 def test_memory_is_linear_in_the_batch(lab):
     total = 4096
-    method, z = lab.build(Pcmepp, batch=total), some_gaussians(total, dim=4)
+    method, z = lab.build_adapter(Pcmepp, batch=total), some_gaussians(total, dim=4)
     leaves = {name: x.requires_grad_() for name, x in z.items()}
     with _Largest() as largest:
         constants = observed(method, leaves)
@@ -189,14 +191,14 @@ def test_memory_is_linear_in_the_batch(lab):
 
 def rows_of(lab, images, start=0, step=0):
     towers = lab.TinyTowers()
-    rows = lab.some_rows(towers, len(images), when=lab.clock(step))
+    rows = lab.some_rows(towers, len(images), when=lab.a_clock(step))
     return dataclasses.replace(rows, images=images, positions=range(start, start + len(images)))
 
 
 @pytest.mark.parametrize("cutmix_share", [0.0, 1.0])
 @pytest.mark.parametrize("size", [7, 32])
 def test_an_image_keeps_the_share_that_its_label_says(lab, cutmix_share, size):
-    method = lab.build(Pcmepp, batch=16, mixed_share=0.5, cutmix_share=cutmix_share)
+    method = lab.build_adapter(Pcmepp, batch=16, mixed_share=0.5, cutmix_share=cutmix_share)
     values = torch.arange(16.0, dtype=torch.float64)[:, None, None, None]
     mixed = method._mixed(rows_of(lab, values.expand(-1, 3, size, size + 3)))
     kept = observed(method, some_gaussians(16))["kept"]
@@ -210,7 +212,7 @@ def test_an_image_keeps_the_share_that_its_label_says(lab, cutmix_share, size):
 
 
 def test_boxes_are_pasted_where_the_partner_has_them(lab):
-    method = lab.build(Pcmepp, batch=2, mixed_share=1.0, cutmix_share=1.0)
+    method = lab.build_adapter(Pcmepp, batch=2, mixed_share=1.0, cutmix_share=1.0)
     draws = torch.Generator().manual_seed(0)
     images = torch.randn(2, 3, 32, 32, generator=draws, dtype=torch.float64)
     mixed = method._mixed(rows_of(lab, images))
@@ -222,8 +224,8 @@ def test_boxes_are_pasted_where_the_partner_has_them(lab):
 
 
 def test_the_law_of_the_draws(lab):
-    method = lab.build(Pcmepp, batch=40_000)
-    kept, boxes, is_box = method._mixture(lab.clock(), 40_000)
+    method = lab.build_adapter(Pcmepp, batch=40_000)
+    kept, boxes, is_box = method._mixture(lab.a_clock(), 40_000)
     mixed = kept < 1
     assert float(mixed.double().mean()) == pytest.approx(0.25, abs=0.01)
     assert float(is_box[mixed].double().mean()) == pytest.approx(0.5, abs=0.02)
@@ -236,7 +238,7 @@ def test_the_law_of_the_draws(lab):
 
 def test_draws_are_keyed_by_seed_and_step(lab):
     def kept(seed, step):
-        return lab.build(Pcmepp, batch=64, seed=seed)._mixture(lab.clock(step), 64)[0]
+        return lab.build_adapter(Pcmepp, batch=64, seed=seed)._mixture(lab.a_clock(step), 64)[0]
 
     assert torch.equal(kept(0, 1), kept(0, 1))
     assert not torch.equal(kept(0, 1), kept(0, 2))
@@ -247,8 +249,8 @@ def test_draws_are_keyed_by_seed_and_step(lab):
 def test_a_micro_batch_that_cuts_neighbours_is_refused(lab, start, count):
     rows = rows_of(lab, torch.randn(count, 3, 8, 8), start)
     with pytest.raises(ValueError, match=r"even batches and micro-batches, or mixed_share = 0"):
-        lab.build(Pcmepp, batch=8)._mixed(rows)
-    assert lab.build(Pcmepp, batch=8, mixed_share=0.0)._mixed(rows) is rows.images
+        lab.build_adapter(Pcmepp, batch=8)._mixed(rows)
+    assert lab.build_adapter(Pcmepp, batch=8, mixed_share=0.0)._mixed(rows) is rows.images
 
 
 # --- on real towers -------------------------------------------------------------------------------------------------
@@ -256,7 +258,7 @@ def test_a_micro_batch_that_cuts_neighbours_is_refused(lab, start, count):
 
 def prepared(lab, towers, **config):
     torch.manual_seed(0)
-    method = lab.build(Pcmepp, batch=16, **config).float()
+    method = lab.build_adapter(Pcmepp, batch=16, **config).float()
     method.prepare(towers)
     return method
 
@@ -311,7 +313,7 @@ def test_copied_blocks_start_as_the_towers_last_ones_and_go_their_own_way(lab, l
 
 def test_every_added_parameter_learns(lab, towers):
     method = prepared(lab, towers, logvar_norm=0.01)
-    lab.objective(method, method.encode(towers, lab.some_rows(towers, 16))).backward()
+    lab.step_loss(method, method.encode(towers, lab.some_rows(towers, 16))).backward()
     assert [name for name, p in method.named_parameters() if p.grad is None or not float(p.grad.abs().sum())] == []
 
 
@@ -327,14 +329,14 @@ def test_the_image_backbone_is_frozen_first(lab, towers):
     method = prepared(lab, towers)
     first, second = method.phases()
     assert (first.share, second.share, first.lr_scale, second.lr_scale) == (0.08, 0.92, 0.1, 0.1)
-    assert lab.build(Pcmepp, frozen_share=0.0).phases() == (dataclasses.replace(second, share=1.0),)
+    assert lab.build_adapter(Pcmepp, frozen_share=0.0).phases() == (dataclasses.replace(second, share=1.0),)
     set_trainable(method, towers, first)
     frozen = {name for name, p in named_parameters(method, towers) if not p.requires_grad}
     head = ("towers.visual.proj", "towers.visual.head.", "towers.visual.attnpool.")
     assert frozen
     assert all(name.startswith("towers.visual.") and not name.startswith(head) for name in frozen)
     assert any(n.startswith(head) and p.requires_grad for n, p in named_parameters(method, towers))
-    lab.objective(method, method.encode(towers, lab.some_rows(towers, 16))).backward()
+    lab.step_loss(method, method.encode(towers, lab.some_rows(towers, 16))).backward()
     for name, p in named_parameters(method, towers):
         assert (p.grad is None) == (name in frozen)
     set_trainable(method, towers, second)
@@ -364,14 +366,14 @@ def test_towers_it_cannot_read_are_refused(lab):
 
 def test_what_it_reports(lab):
     z = some_gaussians(16)
-    method = lab.build(Pcmepp, batch=16, mixed_share=0.5)
+    method = lab.build_adapter(Pcmepp, batch=16, mixed_share=0.5)
     constants = observed(method, z)
     (shown,) = method.diagnostics(z, constants)
     mixed = constants["kept"] < 1
     lab.assert_close(shown.series["mixed images"], z["image_logvar"].exp().sum(1)[mixed])
     lab.assert_close(shown.series["images"], z["image_logvar"].exp().sum(1)[~mixed])
     lab.assert_close(shown.series["texts"], z["text_logvar"].exp().sum(1))
-    plain = lab.build(Pcmepp, **PLAIN)
+    plain = lab.build_adapter(Pcmepp, **PLAIN)
     found = distances(z)
     nearer = int((found <= found.diagonal()[:, None]).sum()) + int((found <= found.diagonal()).sum()) - 32
     assert plain.monitor(z, observed(plain, z))["pseudo_positives"] == nearer / 32

@@ -19,7 +19,7 @@ from methods.siglip import Siglip
 def test_single_precision(lab, oracles):
     given = oracles["prolip"]["loss"]["cases"][4]
     z = {name: x.detach().float() for name, x in gaussians("B").items()}
-    loss = lab.objective(official(6, given["cfg"]).float(), z)
+    loss = lab.step_loss(official(6, given["cfg"]).float(), z)
     assert loss.dtype == torch.float32
     lab.assert_close(loss, given["out"]["B"]["loss"], rtol=1e-4)
 
@@ -29,8 +29,8 @@ def test_without_variance_it_is_siglip(lab):
     with torch.no_grad():
         z["image_logvar"].fill_(-60.0)
         z["text_logvar"].fill_(-60.0)
-    loss = lab.objective(official(8), z)
-    lab.assert_close(loss, lab.objective(lab.build(Siglip), {"image": z["image"], "text": z["text"]}))
+    loss = lab.step_loss(official(8), z)
+    lab.assert_close(loss, lab.step_loss(lab.build_adapter(Siglip), {"image": z["image"], "text": z["text"]}))
 
 
 def test_the_textbook_bottleneck_is_the_divergence_from_the_standard_normal(lab):
@@ -38,7 +38,7 @@ def test_the_textbook_bottleneck_is_the_divergence_from_the_standard_normal(lab)
     normal = torch.distributions.Normal(z["image"], (z["image_logvar"] / 2).exp())
     standard = torch.distributions.Normal(torch.zeros_like(z["image"]), torch.ones_like(z["image"]))
     expected = torch.distributions.kl_divergence(normal, standard).sum()
-    lab.assert_close(lab.build(Prolip, vib_form="textbook")._vib(z, "image"), expected)
+    lab.assert_close(lab.build_adapter(Prolip, vib_form="textbook")._vib(z, "image"), expected)
 
 
 def log_integral(mean_1, logvar_1, mean_2, logvar_2):
@@ -85,10 +85,10 @@ def test_antisymmetry_of_the_loss_term(lab):
 
 def test_exploding_regularisers_are_dropped_but_nan_is_not(lab):
     z = {name: x.detach() for name, x in gaussians("B").items()}
-    plain = lab.objective(official(6), z)
+    plain = lab.step_loss(official(6), z)
     z["image_logvar"][0, 0] = 30.0  # e^15 / 60 > 1e4
     method = official(6, vib=1.0)
-    observed = method.observe(z, Batch(torch.arange(6), lab.clock()))
+    observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
     assert {name: bool(x) for name, x in observed.items()} == {
         "vib": True,
         "inclusion": False,
@@ -97,13 +97,13 @@ def test_exploding_regularisers_are_dropped_but_nan_is_not(lab):
     assert float(method.loss(z, observed, slice(0, 6))["vib"]) == 0
     assert plain > 0
     z["image_logvar"][0, 0] = math.nan
-    assert not any(bool(x) for x in method.observe(z, Batch(torch.arange(6), lab.clock())).values())
-    assert not bool(lab.objective(method, z).isfinite())
+    assert not any(bool(x) for x in method.observe(z, Batch(torch.arange(6), lab.a_clock())).values())
+    assert not bool(lab.step_loss(method, z).isfinite())
 
 
 def test_exact_inclusion_option_changes_the_loss(lab):
     z = gaussians("B")
-    losses = [lab.objective(official(6, inclusion=1.0, inclusion_exact=exact), z) for exact in (False, True)]
+    losses = [lab.step_loss(official(6, inclusion=1.0, inclusion_exact=exact), z) for exact in (False, True)]
     assert abs(float((losses[0] - losses[1]).detach())) > 1e-3
 
 
@@ -111,8 +111,8 @@ def test_permuting_rows_within_masked_and_unmasked_places_changes_nothing(lab):
     z = gaussians("B")
     order = torch.tensor([3, 5, 1, 0, 2, 4])  # places 0 and 3 are the masked ones
     config = {"inclusion": 0.1, "masked_inclusion": 1.0, "vib": 0.1}
-    loss = lab.objective(official(6, **config), z)
-    lab.assert_close(lab.objective(official(6, **config), {name: x[order] for name, x in z.items()}), loss)
+    loss = lab.step_loss(official(6, **config), z)
+    lab.assert_close(lab.step_loss(official(6, **config), {name: x[order] for name, x in z.items()}), loss)
 
 
 def test_what_it_reports_of_masked_rows(lab):
@@ -133,7 +133,7 @@ def test_what_it_reports_of_masked_rows(lab):
     lab.assert_close(uncertain.series["texts"], z["text_logvar"].exp().sum(1))
     lab.assert_close(uncertain.series["masked images"], math.e * z["image_logvar"][[0, 3]].exp().sum(1))
     assert (included.series["texts"] > 0).tolist() == [False, True]
-    nothing = lab.build(Prolip, batch=6, masked_share=0.0)
+    nothing = lab.build_adapter(Prolip, batch=6, masked_share=0.0)
     assert nothing.monitor(z, {}) == {}
     assert [shown.name for shown in nothing.diagnostics(z, {})] == ["uncertainty"]
 
@@ -149,7 +149,7 @@ def test_confidence_ranks_by_the_sampled_distance(lab):
     )
     distance = (image["embedding"] - text["embedding"]).square().sum(1)
     distance = distance + image["logvar"].exp().sum(1) + text["logvar"].exp().sum(1)
-    lab.assert_close(-2 * lab.build(Prolip).confidence(image, text), distance - 2, rtol=1e-5)
+    lab.assert_close(-2 * lab.build_adapter(Prolip).confidence(image, text), distance - 2, rtol=1e-5)
     assert Prolip.score == "csd"
 
 
@@ -158,7 +158,7 @@ def test_confidence_ranks_by_the_sampled_distance(lab):
 
 def prepared(lab, towers, batch=16, seed=0, **config):
     torch.manual_seed(0)
-    method = lab.build(Prolip, batch=batch, seed=seed, **config).float()
+    method = lab.build_adapter(Prolip, batch=batch, seed=seed, **config).float()
     method.prepare(towers)
     return method
 
@@ -190,7 +190,7 @@ def test_every_added_parameter_learns(lab, towers):
     for text_unc in ("official", "paper"):
         method = prepared(lab, towers, text_unc=text_unc)
         z = method.encode(towers, lab.some_rows(towers, 16))
-        lab.objective(method, z).backward()
+        lab.step_loss(method, z).backward()
         missing = [name for name, p in method.named_parameters() if p.grad is None or float(p.grad.abs().sum()) == 0]
         assert missing == []
 
@@ -198,7 +198,7 @@ def test_every_added_parameter_learns(lab, towers):
 def test_masks_are_keyed_by_seed_and_step(lab, towers):
     def masked(seed, step):
         method = prepared(lab, towers, seed=seed)
-        z = method.eval().encode(towers.eval(), lab.some_rows(towers, 16, when=lab.clock(step)))
+        z = method.eval().encode(towers.eval(), lab.some_rows(towers, 16, when=lab.a_clock(step)))
         return z["masked_image"], z["masked_text"]
 
     for side in (0, 1):
@@ -289,8 +289,8 @@ def test_unknown_towers_are_refused(lab):
     towers = lab.TinyTowers()
     towers.visual = torch.nn.Linear(3, 3)
     with pytest.raises(TypeError, match="image tower Linear"):
-        lab.build(Prolip).prepare(towers)
+        lab.build_adapter(Prolip).prepare(towers)
     towers = lab.TinyTowers()
     towers.text = torch.nn.Linear(3, 3)
     with pytest.raises(TypeError, match="not Linear"):
-        lab.build(Prolip).prepare(towers)
+        lab.build_adapter(Prolip).prepare(towers)

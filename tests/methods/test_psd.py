@@ -20,7 +20,7 @@ def at(progress, step=0):
 
 
 def soft_rows(lab, progress, step=0, total=64, seed=0, **config):
-    method = lab.build(Psd, seed=seed, **config)
+    method = lab.build_adapter(Psd, seed=seed, **config)
     return method.observe({"image": torch.zeros(total, 2)}, Batch(torch.arange(total), at(progress, step)))["soft"]
 
 
@@ -49,7 +49,7 @@ SOFT = torch.tensor([False, True, True, False, False, True])
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("sharpen", [0.0, 0.5, 1.0])
 def test_targets_are_one_hot_or_the_teachers(lab, case, swap, sharpen):
-    z, method = case("B"), lab.build(Psd, swap=swap, sharpen=sharpen)
+    z, method = case("B"), lab.build_adapter(Psd, swap=swap, sharpen=sharpen)
     with torch.no_grad():
         targets = method.draw(z, {"soft": SOFT}, slice(1, 5))
         logits = sharpen * z["image"] @ z["text"].T / 0.07
@@ -69,25 +69,25 @@ def gradients(loss, z):
 def test_without_a_swap_soft_rows_teach_nothing(lab, case):
     """Its gradient is CLIP's of the hard anchors alone: a model that is its own target is at rest."""
     z = case("B")
-    distilled = gradients(lab.sum_of_tiles(lab.build(Psd, swap=False), z, {"soft": SOFT}), z)
+    distilled = gradients(lab.sum_of_tiles(lab.build_adapter(Psd, swap=False), z, {"soft": SOFT}), z)
     logits, rows = z["image"] @ z["text"].T / 0.07, torch.arange(6)
     hard = sum(F.cross_entropy(x[~SOFT], rows[~SOFT], reduction="sum") for x in (logits, logits.T)) / 12
     for one, other in zip(distilled, gradients(hard, z), strict=True):
         lab.assert_close(one, other)
-    swapped = gradients(lab.sum_of_tiles(lab.build(Psd), z, {"soft": SOFT}), z)
+    swapped = gradients(lab.sum_of_tiles(lab.build_adapter(Psd), z, {"soft": SOFT}), z)
     assert not torch.allclose(swapped[0], distilled[0], atol=1e-3)
 
 
 def test_on_symmetric_similarities_the_swap_changes_nothing(lab, case):
     image = case("B")["image"]
     z = {"image": image, "text": image}
-    losses = [lab.sum_of_tiles(lab.build(Psd, swap=swap), z, {"soft": SOFT}) for swap in (False, True)]
+    losses = [lab.sum_of_tiles(lab.build_adapter(Psd, swap=swap), z, {"soft": SOFT}) for swap in (False, True)]
     lab.assert_close(*losses)
 
 
 def test_a_sharp_teacher_names_the_row_that_it_finds_most_alike(lab, case):
     z = case("B")
-    loss = lab.sum_of_tiles(lab.build(Psd, swap=False, sharpen=1e6), z, {"soft": SOFT})
+    loss = lab.sum_of_tiles(lab.build_adapter(Psd, swap=False, sharpen=1e6), z, {"soft": SOFT})
     logits, rows = z["image"] @ z["text"].T / 0.07, torch.arange(6)
     labels = [torch.where(SOFT, x.argmax(1), rows) for x in (logits, logits.T)]
     lab.assert_close(loss, sum(F.cross_entropy(x, y) for x, y in zip((logits, logits.T), labels, strict=True)) / 2)
@@ -95,7 +95,7 @@ def test_a_sharp_teacher_names_the_row_that_it_finds_most_alike(lab, case):
 
 def test_targets_are_constants(lab, case):
     """The gradient is that of the loss with the targets given as other tensors of the same value."""
-    method, z = lab.build(Psd), case("A")
+    method, z = lab.build_adapter(Psd), case("A")
     with torch.no_grad():
         drawn = method.draw(z, {"soft": SOFT[:4]}, slice(0, 4))
     given = {name: x.clone() for name, x in drawn.items()}
@@ -107,6 +107,6 @@ def test_targets_are_constants(lab, case):
 def test_equal_embeddings_and_a_batch_of_two(lab, case):
     image = case("B")["image"].detach()[:1].expand(2, -1)
     z = {"image": image.clone().requires_grad_(), "text": image.clone().requires_grad_()}
-    loss = lab.objective(lab.build(Psd, soft=1.0), z, when=at(0.9))
+    loss = lab.step_loss(lab.build_adapter(Psd, soft=1.0), z, when=at(0.9))
     lab.assert_close(loss, math.log(2))
     assert all(bool(x.isfinite().all()) for x in gradients(loss, z))

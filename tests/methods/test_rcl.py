@@ -49,16 +49,16 @@ def softmaxes(z, temperature):
     st.sampled_from(["A", "B", "C"]),
 )
 def test_the_formula_as_printed(lab, form, temperature, q, floor, name):
-    z = {key: x.detach() for key, x in lab.inputs(name).items()}
-    method = lab.build(Rcl, form=form, temperature=temperature, q=q, floor=floor)
-    lab.assert_close(lab.objective(method, z, cuts=(1,)), printed(z, form, temperature, q, floor))
+    z = {key: x.detach() for key, x in lab.oracle_inputs(name).items()}
+    method = lab.build_adapter(Rcl, form=form, temperature=temperature, q=q, floor=floor)
+    lab.assert_close(lab.step_loss(method, z, cuts=(1,)), printed(z, form, temperature, q, floor))
 
 
 @pytest.mark.parametrize("temperature", [0.01, 0.07, 1.0])
 def test_two_pairs_in_the_form_log_are_clip_twice(lab, case, temperature):
     z = {name: x.detach()[:2].requires_grad_() for name, x in case("A").items()}
-    loss = lab.objective(lab.build(Rcl, temperature=temperature), z)
-    clip = 2 * lab.objective(lab.build(Clip, temperature=temperature, learnable_scale=False), z)
+    loss = lab.step_loss(lab.build_adapter(Rcl, temperature=temperature), z)
+    clip = 2 * lab.step_loss(lab.build_adapter(Clip, temperature=temperature, learnable_scale=False), z)
     lab.assert_close(loss, clip)
     for one, other in zip(*(torch.autograd.grad(x, list(z.values())) for x in (loss, clip)), strict=True):
         lab.assert_close(one, other)
@@ -66,18 +66,18 @@ def test_two_pairs_in_the_form_log_are_clip_twice(lab, case, temperature):
 
 def test_the_form_abs_is_the_mean_absolute_error_and_bounded(lab, case):
     z = case("B")
-    loss = lab.objective(lab.build(Rcl, form="abs", temperature=0.3), z)
+    loss = lab.step_loss(lab.build_adapter(Rcl, form="abs", temperature=0.3), z)
     lab.assert_close(loss, sum((1 - p.diagonal()).mean() for p in softmaxes(z, 0.3)))
     opposite = {"image": z["image"], "text": -z["image"]}
-    assert 1.9 < lab.objective(lab.build(Rcl, form="abs", temperature=0.01), opposite) <= 2
-    assert lab.objective(lab.build(Rcl, form="log", temperature=0.01), opposite) > 20
-    flat = lab.objective(lab.build(Rcl, form="abs", temperature=1e9), z)
+    assert 1.9 < lab.step_loss(lab.build_adapter(Rcl, form="abs", temperature=0.01), opposite) <= 2
+    assert lab.step_loss(lab.build_adapter(Rcl, form="log", temperature=0.01), opposite) > 20
+    flat = lab.step_loss(lab.build_adapter(Rcl, form="abs", temperature=1e9), z)
     lab.assert_close(flat, 2 * (1 - 1 / 6), rtol=1e-8)
 
 
 def test_forms_agree_to_first_order_where_negatives_are_improbable(lab, case):
     z = {"image": case("C")["image"], "text": case("C")["image"]}
-    losses = {form: lab.objective(lab.build(Rcl, form=form, temperature=0.05), z) for form in FORMS}
+    losses = {form: lab.step_loss(lab.build_adapter(Rcl, form=form, temperature=0.05), z) for form in FORMS}
     assert losses["abs"] < 0.02
     for form in ("tan", "log", "gce"):
         lab.assert_close(losses[form], losses["abs"], rtol=0.02)
@@ -86,11 +86,11 @@ def test_forms_agree_to_first_order_where_negatives_are_improbable(lab, case):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_symmetric_in_modalities_and_in_the_order_of_pairs(lab, case, form):
-    z, method = case("B"), lab.build(Rcl, form=form)
-    loss = lab.objective(method, z)
-    lab.assert_close(lab.objective(method, {"image": z["text"], "text": z["image"]}), loss)
+    z, method = case("B"), lab.build_adapter(Rcl, form=form)
+    loss = lab.step_loss(method, z)
+    lab.assert_close(lab.step_loss(method, {"image": z["text"], "text": z["image"]}), loss)
     order = torch.tensor([3, 1, 5, 0, 2, 4])
-    lab.assert_close(lab.objective(method, {name: x[order] for name, x in z.items()}), loss)
+    lab.assert_close(lab.step_loss(method, {name: x[order] for name, x in z.items()}), loss)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -103,8 +103,8 @@ def test_single_precision_where_a_negative_takes_all_the_mass(lab, case, form, f
     config = {"form": form, "floor": floor, "temperature": 0.01}
     shares, _ = softmaxes(single, 0.01)
     assert float(shares[0, 1].detach()) == 1.0
-    exact = lab.objective(lab.build(Rcl, **config), double)
-    loss = lab.objective(lab.build(Rcl, **config).float(), single)
+    exact = lab.step_loss(lab.build_adapter(Rcl, **config), double)
+    loss = lab.step_loss(lab.build_adapter(Rcl, **config).float(), single)
     assert loss.dtype == torch.float32
     lab.assert_close(loss, exact, rtol=1e-4)
     pairs = zip(*(torch.autograd.grad(x, list(y.values())) for x, y in ((loss, single), (exact, double))), strict=True)
@@ -116,6 +116,8 @@ def test_the_official_floor_caps_what_a_negative_costs(lab, case):
     z = case("C")
     exchanged = {"image": z["image"], "text": z["image"][[1, 0, *range(2, 8)]]}
     exchanged = {name: x.detach() for name, x in exchanged.items()}
-    free, capped = (lab.objective(lab.build(Rcl, temperature=0.01, floor=floor), exchanged) for floor in (0.0, 1e-10))
+    free, capped = (
+        lab.step_loss(lab.build_adapter(Rcl, temperature=0.01, floor=floor), exchanged) for floor in (0.0, 1e-10)
+    )
     assert float(capped) == pytest.approx(2 * 2 / 8 * -math.log(1e-10), rel=0.02)
     assert free > 1.5 * capped

@@ -72,54 +72,54 @@ def test_a_queue_that_starts_as_noise_is_full_of_long_rows():
 
 
 def test_the_second_half_of_every_twelfth_of_a_run_matches(lab):
-    method = lab.build(Roclip)
+    method = lab.build_adapter(Roclip)
     assert matching(method, 24, 5) == list(range(1, 24, 2))
     assert matching(method, 48, 5) == [step for step in range(48) if step % 4 > 1]
-    assert matching(lab.build(Roclip, every=4), 48, 5) == list(range(3, 48, 4))
-    assert matching(lab.build(Roclip, every=1), 5, 5) == [0, 1, 2, 3, 4]
-    assert matching(lab.build(Roclip, every=None), 48, 5) == []
-    assert matching(lab.build(Roclip, cycle="pass"), 16, 4) == [4, 5, 6, 7, 12, 13, 14, 15]
+    assert matching(lab.build_adapter(Roclip, every=4), 48, 5) == list(range(3, 48, 4))
+    assert matching(lab.build_adapter(Roclip, every=1), 5, 5) == [0, 1, 2, 3, 4]
+    assert matching(lab.build_adapter(Roclip, every=None), 48, 5) == []
+    assert matching(lab.build_adapter(Roclip, cycle="pass"), 16, 4) == [4, 5, 6, 7, 12, 13, 14, 15]
 
 
 def test_the_pool_is_written_in_matching_steps_alone(lab, case):
-    method, z = lab.build(Roclip), case("C")
-    lab.objective(method, z, when=Clock(0, "train", 0.0, 0))
+    method, z = lab.build_adapter(Roclip), case("C")
+    lab.step_loss(method, z, when=Clock(0, "train", 0.0, 0))
     assert int(method.pool.filled) == 0
-    lab.objective(method, z, when=Clock(1, "train", 1 / 24, 0))
+    lab.step_loss(method, z, when=Clock(1, "train", 1 / 24, 0))
     assert torch.equal(method.pool.entries[:8], z["text"].detach())
 
 
 def test_an_empty_pool_gives_clip(lab, case):
     z = case("C")
-    lab.assert_close(lab.objective(lab.build(Roclip, **ALWAYS), z), lab.objective(lab.build(Clip), z))
+    lab.assert_close(lab.step_loss(lab.build_adapter(Roclip, **ALWAYS), z), lab.step_loss(lab.build_adapter(Clip), z))
 
 
 def test_a_pool_of_the_own_captions_gives_the_value_of_clip_and_the_text_no_gradient(lab, case):
     z = case("C")  # every image is nearest to its own caption there
-    method = lab.build(Roclip, **ALWAYS)
-    lab.objective(method, z)
+    method = lab.build_adapter(Roclip, **ALWAYS)
+    lab.step_loss(method, z)
     assert method.pool.places(z["image"]).tolist() == list(range(8))
-    loss = lab.objective(method, z)
-    lab.assert_close(loss, lab.objective(lab.build(Clip), z))
+    loss = lab.step_loss(method, z)
+    lab.assert_close(loss, lab.step_loss(lab.build_adapter(Clip), z))
     image, text = torch.autograd.grad(loss, [z["image"], z["text"]], materialize_grads=True)
     assert float(image.norm()) > 0
     assert torch.equal(text, torch.zeros_like(text))
 
 
 def test_equal_neighbours_leave_a_floor(lab, case):
-    z, method = case("C"), lab.build(Roclip, pool=1, temperature=0.01, **ALWAYS)
-    lab.objective(method, z)
-    assert float(lab.objective(method, z).detach()) > math.log(8)  # one entry is the neighbour of all eight
+    z, method = case("C"), lab.build_adapter(Roclip, pool=1, temperature=0.01, **ALWAYS)
+    lab.step_loss(method, z)
+    assert float(lab.step_loss(method, z).detach()) > math.log(8)  # one entry is the neighbour of all eight
     images = {**z, "image": z["image"][:1].expand(8, -1)}
-    lab.assert_close(lab.objective(method, images), math.log(8))
+    lab.assert_close(lab.step_loss(method, images), math.log(8))
 
 
 def test_the_neighbours_are_those_of_the_pool_before_the_batch(lab, case):
-    z, method = case("C"), lab.build(Roclip, **ALWAYS)
+    z, method = case("C"), lab.build_adapter(Roclip, **ALWAYS)
     later = {name: x.detach().roll(1, 1) for name, x in z.items()}
-    lab.objective(method, z)
+    lab.step_loss(method, z)
     with torch.no_grad():
-        observed = method.observe(later, Batch(torch.arange(8), lab.clock()))
+        observed = method.observe(later, Batch(torch.arange(8), lab.a_clock()))
     assert all(any(torch.equal(x, y) for y in z["text"]) for x in observed["neighbour"])
 
 

@@ -29,7 +29,7 @@ def main(step=0, progress=0.25, epoch=2):
 def scored(lab, similarity, **config):
     """An adapter that has visited rows of these similarities; NaN stands for a row that was not visited."""
     x = torch.tensor(similarity, dtype=torch.float64)
-    method = lab.build(Safeclip, rows=len(x), **config)
+    method = lab.build_adapter(Safeclip, rows=len(x), **config)
     method.seen.copy_(~x.isnan())
     method.similarity.copy_(x.nan_to_num())
     return method
@@ -50,10 +50,10 @@ def loss_of(method, z, safe):
 
 
 def test_all_safe_with_equal_views_is_clip_and_all_risky_is_the_contrast_within(lab, viewed):
-    method, own = lab.build(Safeclip), torch.arange(8)
+    method, own = lab.build_adapter(Safeclip), torch.arange(8)
     z = {**viewed, "image_view": viewed["image"], "text_view": viewed["text"]}
     safe = loss_of(method, z, torch.ones(8, dtype=torch.bool))
-    lab.assert_close(safe["cross_modal"], lab.objective(lab.build(Clip), z))
+    lab.assert_close(safe["cross_modal"], lab.step_loss(lab.build_adapter(Clip), z))
     lab.assert_close(safe["in_modal"], 0.0)
     risky = loss_of(method, viewed, torch.zeros(8, dtype=torch.bool))
     parts = [F.cross_entropy(viewed[f"{name}_view"] @ viewed[name].T / 0.07, own) for name in ("image", "text")]
@@ -62,7 +62,7 @@ def test_all_safe_with_equal_views_is_clip_and_all_risky_is_the_contrast_within(
 
 
 def test_each_part_is_evaluated_on_its_rows_alone(lab, viewed):
-    method, safe = lab.build(Safeclip), torch.tensor([1, 0, 0, 1, 1, 0, 1, 0]).bool()
+    method, safe = lab.build_adapter(Safeclip), torch.tensor([1, 0, 0, 1, 1, 0, 1, 0]).bool()
     terms = loss_of(method, viewed, safe)
     for name, members in (("cross_modal", safe), ("in_modal", ~safe)):
         part = {key: x[members] for key, x in viewed.items()}
@@ -74,7 +74,7 @@ def test_each_part_is_evaluated_on_its_rows_alone(lab, viewed):
 
 @pytest.mark.parametrize("rows", [[], [5]])
 def test_a_part_of_no_row_or_one_row_costs_nothing_in_any_tile(lab, viewed, rows):
-    method, safe = lab.build(Safeclip), torch.zeros(8, dtype=torch.bool)
+    method, safe = lab.build_adapter(Safeclip), torch.zeros(8, dtype=torch.bool)
     safe[rows] = True
     pieces = [method.loss(viewed, {"safe": safe}, slice(a, a + 2)) for a in range(0, 8, 2)]
     lab.assert_close(sum(piece["cross_modal"] for piece in pieces), 0.0)
@@ -84,13 +84,13 @@ def test_a_part_of_no_row_or_one_row_costs_nothing_in_any_tile(lab, viewed, rows
 
 
 def test_at_scale_0_every_contrast_is_that_of_chance(lab, viewed):
-    method = lab.build(Safeclip, temperature=1e12, learnable_scale=False)
+    method = lab.build_adapter(Safeclip, temperature=1e12, learnable_scale=False)
     for phase in ("warm", "slow"):
-        lab.assert_close(lab.objective(method, viewed, when=lab.clock(phase=phase)), math.log(8), rtol=1e-9)
+        lab.assert_close(lab.step_loss(method, viewed, when=lab.a_clock(phase=phase)), math.log(8), rtol=1e-9)
 
 
 def test_phases_contrast_within_then_across_then_by_the_split(lab, viewed):
-    method = lab.build(Safeclip)
+    method = lab.build_adapter(Safeclip)
     assert [(phase.name, phase.share, phase.lr_scale) for phase in method.phases()] == [
         ("warm", 5 / 32, 1.0),
         ("slow", 1 / 32, 0.01),
@@ -98,7 +98,7 @@ def test_phases_contrast_within_then_across_then_by_the_split(lab, viewed):
     ]
     for phase, safe in (("warm", 0), ("slow", 8)):
         with torch.no_grad():
-            observed = method.observe(viewed, Batch(torch.arange(8), lab.clock(phase=phase)))
+            observed = method.observe(viewed, Batch(torch.arange(8), lab.a_clock(phase=phase)))
         assert int(observed["safe"].sum()) == safe
 
 
@@ -152,14 +152,14 @@ def test_a_split_holds_for_a_pass_and_survives_a_restart(lab):
     method.similarity.copy_(method.similarity.flip(0))
     method.split(main(1, 0.3, 2))
     assert torch.equal(method.safe, before)
-    loaded = lab.build(Safeclip, rows=40)
+    loaded = lab.build_adapter(Safeclip, rows=40)
     loaded.load_state_dict(method.state_dict())
     for one in (method, loaded):
         one.split(main(2, 0.5, 3))
     assert torch.equal(method.safe, loaded.safe)
     assert int((method.safe & before).sum()) < 10
     warm = scored(lab, two_groups().tolist())
-    warm.split(lab.clock(phase="warm", epoch=3))
+    warm.split(lab.a_clock(phase="warm", epoch=3))
     assert not bool(warm.safe.any())
 
 
@@ -181,7 +181,7 @@ def test_equal_posteriors_are_ordered_by_similarity_and_then_by_row():
 
 
 def test_scores_are_those_of_the_last_visit_and_the_split_sees_them_before_the_batch(lab, viewed):
-    method, ids = lab.build(Safeclip, rows=20), torch.arange(4, 12)
+    method, ids = lab.build_adapter(Safeclip, rows=20), torch.arange(4, 12)
     with torch.no_grad():
         method.observe(viewed, Batch(ids, main(0, 0.2, 0)))
     assert not bool(method.safe.any()), "nothing was visited before"
@@ -190,27 +190,29 @@ def test_scores_are_those_of_the_last_visit_and_the_split_sees_them_before_the_b
     with torch.no_grad():
         numbers = method.monitor(viewed, {"safe": torch.ones(8, dtype=torch.bool)})
     assert numbers["unvisited"] == 12
-    lab.assert_close(numbers["contrast"], lab.objective(lab.build(Safeclip), viewed, when=lab.clock(phase="slow")))
+    lab.assert_close(
+        numbers["contrast"], lab.step_loss(lab.build_adapter(Safeclip), viewed, when=lab.a_clock(phase="slow"))
+    )
 
 
 # --- the banks ------------------------------------------------------------------------------------------------------
 
 
 def test_an_empty_bank_leaves_the_first_views_and_a_full_one_gives_them_no_gradient(lab, viewed):
-    method = lab.build(Safeclip, dim=5, bank=True, bank_size=32)
-    first = lab.objective(method, viewed, when=lab.clock(0, "warm"))
-    lab.assert_close(first, lab.objective(lab.build(Safeclip), viewed, when=lab.clock(0, "warm")))
+    method = lab.build_adapter(Safeclip, dim=5, bank=True, bank_size=32)
+    first = lab.step_loss(method, viewed, when=lab.a_clock(0, "warm"))
+    lab.assert_close(first, lab.step_loss(lab.build_adapter(Safeclip), viewed, when=lab.a_clock(0, "warm")))
     assert torch.equal(method.image_bank.entries[:8], viewed["image"].detach())
-    second = lab.objective(method, viewed, when=lab.clock(1, "warm"))
+    second = lab.step_loss(method, viewed, when=lab.a_clock(1, "warm"))
     lab.assert_close(second, first)  # every view is its own nearest entry
     gradients = torch.autograd.grad(second, list(viewed.values()), materialize_grads=True)
     assert [bool(x.any()) for x in gradients] == [False, False, True, True]
 
 
 def test_only_rows_that_are_contrasted_within_enter_the_banks(lab, viewed):
-    method = lab.build(Safeclip, rows=8, dim=5, bank=True, bank_size=32)
+    method = lab.build_adapter(Safeclip, rows=8, dim=5, bank=True, bank_size=32)
     with torch.no_grad():
-        method.observe(viewed, Batch(torch.arange(8), lab.clock(0, "slow")))
+        method.observe(viewed, Batch(torch.arange(8), lab.a_clock(0, "slow")))
         assert int(method.text_bank.filled) == 0
         method.split_epoch.fill_(2)
         method.safe[:3] = True

@@ -12,7 +12,7 @@ from methods.softclip_fallback import SoftclipFallback
 
 
 def targets(lab, method, z, anchors):
-    observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.clock()))
+    observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock()))
     return method.draw(z, observed, anchors)
 
 
@@ -20,7 +20,7 @@ def targets(lab, method, z, anchors):
 def test_targets_are_distributions_and_constants(lab, case, beta):
     z = case("B")
     with torch.no_grad():
-        found = targets(lab, lab.build(SoftclipFallback, beta=beta), z, slice(2, 5))
+        found = targets(lab, lab.build_adapter(SoftclipFallback, beta=beta), z, slice(2, 5))
     own = torch.eye(6, dtype=torch.float64)[2:5].bool()
     for modality in ("image", "text"):
         soft, negatives = found[modality], found[f"{modality}_negatives"]
@@ -35,36 +35,39 @@ def test_targets_are_distributions_and_constants(lab, case, beta):
 
 @given(st.floats(0, 1), st.floats(0, 2), st.sampled_from(["A", "B", "C"]), st.sampled_from([None, 0.01, 1.0]))
 def test_never_negative(lab, beta, lam, name, temperature):
-    method = lab.build(SoftclipFallback, beta=beta, lam=lam, target_temperature=temperature)
-    assert lab.objective(method, lab.inputs(name)) >= -1e-12
+    method = lab.build_adapter(SoftclipFallback, beta=beta, lam=lam, target_temperature=temperature)
+    assert lab.step_loss(method, lab.oracle_inputs(name)) >= -1e-12
 
 
 def test_zero_where_the_modalities_agree_with_their_guides(lab, case):
     image = case("B")["image"]
     z = {"image": image, "text": image}
-    agreeing = lab.build(SoftclipFallback, beta=1.0, lam=1.0)
-    lab.assert_close(lab.objective(agreeing, z), 0.0)
-    other = lab.build(SoftclipFallback, beta=1.0, lam=1.0, target_temperature=0.2)
-    assert lab.objective(other, z) > 0.1
+    agreeing = lab.build_adapter(SoftclipFallback, beta=1.0, lam=1.0)
+    lab.assert_close(lab.step_loss(agreeing, z), 0.0)
+    other = lab.build_adapter(SoftclipFallback, beta=1.0, lam=1.0, target_temperature=0.2)
+    assert lab.step_loss(other, z) > 0.1
 
 
 def test_the_models_own_temperature_is_the_default_of_the_guides(lab, case):
     z = case("A")
-    losses = [lab.objective(lab.build(SoftclipFallback, temperature=0.2, target_temperature=t), z) for t in (None, 0.2)]
+    losses = [
+        lab.step_loss(lab.build_adapter(SoftclipFallback, temperature=0.2, target_temperature=t), z)
+        for t in (None, 0.2)
+    ]
     lab.assert_close(*losses)
 
 
 def test_without_softening_the_negatives_have_their_limit(lab, case):
     z = case("A")
-    limit, near = (lab.objective(lab.build(SoftclipFallback, beta=beta, lam=1.0), z) for beta in (0.0, 1e-9))
+    limit, near = (lab.step_loss(lab.build_adapter(SoftclipFallback, beta=beta, lam=1.0), z) for beta in (0.0, 1e-9))
     lab.assert_close(near, limit, rtol=1e-6)
-    assert limit > lab.objective(lab.build(SoftclipFallback, beta=0.0, lam=0.0), z) + 1
+    assert limit > lab.step_loss(lab.build_adapter(SoftclipFallback, beta=0.0, lam=0.0), z) + 1
 
 
 def test_guides_get_no_gradient(lab, case):
     """The gradient is that of the loss with the guides given as other tensors of the same value."""
-    method, z = lab.build(SoftclipFallback), case("A")
+    method, z = lab.build_adapter(SoftclipFallback), case("A")
     guides = {f"{name}_guide": x.detach().clone() for name, x in z.items()}
-    losses = lab.objective(method, z), lab.sum_of_tiles(method, z, guides)
+    losses = lab.step_loss(method, z), lab.sum_of_tiles(method, z, guides)
     for one, other in zip(*(torch.autograd.grad(loss, list(z.values())) for loss in losses), strict=True):
         lab.assert_close(one, other)

@@ -19,19 +19,19 @@ def without_partner(z, temperature):
 
 
 def test_gamma_one_has_the_gradient_of_clip_without_the_positive_in_the_denominator(lab, case):
-    z, method = case("B"), lab.build(Sogclr, gamma=1.0, temperature=0.1, floor=0.0)
+    z, method = case("B"), lab.build_adapter(Sogclr, gamma=1.0, temperature=0.1, floor=0.0)
     for _ in range(2):  # the second visit forgets the first
-        found = torch.autograd.grad(lab.objective(method, z), [z["image"], z["text"]])
+        found = torch.autograd.grad(lab.step_loss(method, z), [z["image"], z["text"]])
     expected = torch.autograd.grad(0.1 * without_partner(z, 0.1), [z["image"], z["text"]])
     for a, b in zip(found, expected, strict=True):
         lab.assert_close(a, b)
 
 
 def test_weights_sum_to_g_over_u_plus_floor(lab, case):
-    method, z = lab.build(Sogclr, temperature=0.05, floor=1e-3), {k: v.detach() for k, v in case("B").items()}
+    method, z = lab.build_adapter(Sogclr, temperature=0.05, floor=1e-3), {k: v.detach() for k, v in case("B").items()}
     shifted = {"image": z["image"].roll(1, 0), "text": z["text"]}
-    method.observe(shifted, Batch(torch.arange(6), lab.clock()))
-    observed = method.observe(z, Batch(torch.arange(6), lab.clock(1)))
+    method.observe(shifted, Batch(torch.arange(6), lab.a_clock()))
+    observed = method.observe(z, Batch(torch.arange(6), lab.a_clock(1)))
     weights = method.draw(z, observed, slice(0, 6))["image"]
     s = z["image"] @ z["text"].T
     e = ((s - s.diagonal()[:, None]) / 0.05).masked_fill(torch.eye(6, dtype=torch.bool), -math.inf)
@@ -41,7 +41,7 @@ def test_weights_sum_to_g_over_u_plus_floor(lab, case):
 
 
 def test_image_part_does_not_change_with_a_constant_on_a_row_of_similarities(lab, case):
-    z, method = {k: v.detach() for k, v in case("B").items()}, lab.build(Sogclr, temperature=0.1)
+    z, method = {k: v.detach() for k, v in case("B").items()}, lab.build_adapter(Sogclr, temperature=0.1)
     # A direction that no image but one has, and that all texts share, adds a constant to that image's row.
     extra = torch.zeros(6, 1, dtype=torch.float64)
     extra[2] = 0.3
@@ -55,7 +55,7 @@ def test_image_part_does_not_change_with_a_constant_on_a_row_of_similarities(lab
 
 
 def image_parts(lab, method, z):
-    observed = method.observe(z, Batch(torch.arange(6), lab.clock()))
+    observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
     constants = method.draw(z, observed, slice(0, 6))
     constants["text"] = torch.zeros_like(constants["text"])
     return constants["image"], method.loss(z, constants, slice(0, 6))["global_contrastive"]
@@ -67,18 +67,18 @@ def test_a_first_pass_that_forgets_equals_first_touch_unless_rows_come_twice(lab
     for visits, equal in ((once, True), (twice, False)):
         losses = []
         for start in ("touch", "epoch"):
-            method = lab.build(Sogclr, temperature=0.1, start=start)
+            method = lab.build_adapter(Sogclr, temperature=0.1, start=start)
             for step, (ids, epoch) in enumerate(visits):
                 z = {"image": case("B")["image"], "text": case("B")["text"].roll(step, 0)}
-                loss = lab.objective(method, z, ids, lab.clock(step, epoch=epoch))
+                loss = lab.step_loss(method, z, ids, lab.a_clock(step, epoch=epoch))
             losses.append(float(loss.detach()))
         assert (losses[0] == losses[1]) == equal
 
 
 def test_monitors_tau_log_u(lab, case):
-    method, z = lab.build(Sogclr, temperature=0.1), case("B")
+    method, z = lab.build_adapter(Sogclr, temperature=0.1), case("B")
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(6), lab.clock()))
+        observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
     expected = 0.1 * (method.log_u_image[:6].mean() + method.log_u_text[:6].mean())
     lab.assert_close(method.monitor(z, observed)["tau_log_u"], expected)
 
@@ -87,8 +87,8 @@ def test_permuting_the_batch_changes_nothing(lab, case):
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     losses = []
     for way in (torch.arange(6), order):
-        method = lab.build(Sogclr, temperature=0.1)
-        lab.objective(method, case("B"), torch.arange(6))
+        method = lab.build_adapter(Sogclr, temperature=0.1)
+        lab.step_loss(method, case("B"), torch.arange(6))
         z = {name: x.roll(1, 0)[way] for name, x in case("B").items()}
-        losses.append(lab.objective(method, z, torch.arange(6)[way], lab.clock(1)))
+        losses.append(lab.step_loss(method, z, torch.arange(6)[way], lab.a_clock(1)))
     lab.assert_close(losses[0], losses[1])

@@ -25,7 +25,7 @@ captions = st.lists(st.lists(st.integers(0, V - 1), min_size=5, max_size=5), min
 
 
 def headed(lab, **config):
-    method = lab.build(Superclip, **config)
+    method = lab.build_adapter(Superclip, **config)
     method.add_head(WIDTH, V)
     return method.double()
 
@@ -41,7 +41,7 @@ def targets(lab, method, tokens):
     """q as [B, V]."""
     z = rows(tokens)
     return torch.zeros(len(tokens), V, dtype=torch.float64).scatter_add_(
-        1, z["tokens"], lab.observed(method, z)["targets"]
+        1, z["tokens"], lab.observe(method, z)["targets"]
     )
 
 
@@ -51,7 +51,7 @@ def test_two_captions_by_hand(lab):
         method.norm.weight.zero_()  # the head then gives its bias
         method.head.bias.copy_(torch.arange(V) / 4)
     z = rows([[1, 5, 5, 9], [1, 2, 9, 9]])
-    observed = lab.observed(method, z)
+    observed = lab.observe(method, z)
     # Tokens 5 and 2 are in one caption each, 1 and 9 in both: all the weight of a caption lies on the rare one.
     lse = math.log(sum(math.exp(k / 4) for k in range(V)))
     loss = method.loss(z, observed, slice(0, 2))["tokens"]
@@ -79,7 +79,7 @@ def test_a_head_that_knows_nothing_costs_the_log_of_the_vocabulary(lab, steps):
     nn.init.zeros_(method.head.weight)
     for tokens in steps:
         z = rows(tokens)
-        observed = lab.observed(method, z)
+        observed = lab.observe(method, z)
         q = observed["targets"]
         taught = (q.sum(1) > 0.5).double()
         assert bool((q >= 0).all())
@@ -113,9 +113,9 @@ def test_the_terms_are_clip_and_the_weighted_loss_over_tokens(lab, case):
     tokens = [[0, 1, 2], [0, 3, 4], [0, 1, 5], [0, 6, 7]]
     z = {**rows(tokens), **case("A")}
     method = headed(lab, class_weight=0.25)
-    observed = lab.observed(method, z)
+    observed = lab.observe(method, z)
     terms = method.loss(z, observed, slice(0, 4))
-    lab.assert_close(terms["contrastive"], lab.objective(lab.build(Clip), z))
+    lab.assert_close(terms["contrastive"], lab.step_loss(lab.build_adapter(Clip), z))
     logits = method.head(method.norm(z["pooled"]))
     q = torch.zeros(4, V, dtype=torch.float64).scatter_add_(1, z["tokens"], observed["targets"])
     lab.assert_close(terms["tokens"], 0.25 * nn.functional.cross_entropy(logits, q))
@@ -149,7 +149,7 @@ def test_the_head_reads_the_last_layer_beside_the_plain_embedding(lab, towers):
     torch.testing.assert_close(z["pooled"], wanted)
     assert z["pooled"].shape[1] == method.norm.weight.shape[0]
     assert len(method.captions_with) == 64, "the text tower's vocabulary"
-    method.observe(z, Batch(given_rows.ids, lab.clock()))
+    method.observe(z, Batch(given_rows.ids, lab.a_clock()))
     words = [set(caption) for caption in given_rows.tokens.tolist()]
     assert method.captions_with.tolist() == [sum(token in caption for caption in words) for token in range(64)]
     assert int(method.captions) == 4
@@ -193,7 +193,7 @@ def test_the_embedding_is_read_before_it_is_normalised(lab, towers):
 def test_a_head_starts_small_and_without_bias(lab):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        method = lab.build(Superclip)
+        method = lab.build_adapter(Superclip)
         method.add_head(64, 500)
     assert float(method.head.weight.detach().std()) == pytest.approx(64**-0.5, rel=0.02)
     assert not method.head.bias.any()

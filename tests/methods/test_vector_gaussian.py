@@ -28,8 +28,8 @@ def test_the_loss_is_the_original_one_on_the_same_gaussians(lab, kind, original,
     }
     z = {name: torch.nn.functional.normalize(x) if "_" not in name else x - 2 for name, x in z.items()}
     z |= {f"masked_{name}": torch.zeros_like(x) for name, x in z.items()}
-    given = lab.objective(lab.build(kind, **config), z)
-    lab.assert_close(given, lab.objective(lab.build(original, **config, **without), z))
+    given = lab.step_loss(lab.build_adapter(kind, **config), z)
+    lab.assert_close(given, lab.step_loss(lab.build_adapter(original, **config, **without), z))
 
 
 @pytest.mark.parametrize("kind", [ProlipFeatures, PcmeppFeatures])
