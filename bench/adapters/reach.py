@@ -111,18 +111,13 @@ class Reach:
     def _module(self, name: str, path: Path | None = None) -> Module | None:
         """Return a module whose source counts; None for other modules, and for a name that is no module."""
         if name not in self._modules:
-            place = path or self._place(name)
+            above = self._modules.get(name.rpartition(".")[0])
+            # `from a import b` asks for a.b as well, which is no module if a is a file
+            in_file = above is not None and above.path.name != "__init__.py"
+            counts = name != PROTOCOL and name.partition(".")[0] in self._packages and not in_file
+            place = path or (modules.source_file(name) if counts else None)
             self._modules[name] = None if place is None else modules.read_module(name, place)
         return self._modules[name]
-
-    def _place(self, name: str) -> Path | None:
-        """Return the file of a module whose source counts, None if there is none."""
-        if name == PROTOCOL or name.partition(".")[0] not in self._packages:
-            return None
-        above = self._modules.get(name.rpartition(".")[0])
-        if above is not None and above.path.name != "__init__.py":
-            return None  # `from a import b` asks for a.b as well, which is no module if a is a file
-        return modules.source_file(name)
 
     def _add(self, key: str, module: Module, nodes: Sequence[ast.AST]) -> None:
         """Note a definition and follow what it uses."""

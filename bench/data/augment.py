@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench import counter
-from bench.arrays import Floats, Ints, Pixels
+from bench.arrays import Ints, Pixels
 from bench.catalogue import augmentations
-
-if TYPE_CHECKING:  # importing torch takes seconds, and processes that only index data do not need it
-    import torch
 
 
 @dataclass(frozen=True)
@@ -37,37 +33,26 @@ def augment(images: Pixels, rows: Ints, epoch: int, seed: int, view: int = 0, re
     ranges: DrawnRecipe | None = augmentations.augmentation_recipe(recipe, "drawn art")
     if ranges is None or not len(images):
         return images
-    import torch
+    import torch  # here, because it takes seconds, and processes that only index data do not need it
     import torch.nn.functional as F
 
     draws = counter.uniforms(counter.word(seed, "augment", epoch, view), rows, 9).astype(np.float64)
     span = 2 * draws - 1  # [-1, 1)
     ink = torch.from_numpy(255 - images).permute(0, 3, 1, 2).float().contiguous()
-    grid = _grid(_affine(span, draws, ranges), *images.shape[1:3])
-    ink = F.grid_sample(ink, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
-    gain = (1 + ranges.shade * span[:, 5:6]) * (1 + ranges.tint * span[:, 6:9])
-    ink.mul_(torch.from_numpy(gain).float()[:, :, None, None]).round_().clamp_(0, 255)
-    return np.asarray(255 - ink.to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy())
-
-
-def _affine(span: Floats, draws: Floats, ranges: DrawnRecipe) -> torch.Tensor:
-    """Return [6, b, 1, 1]: the coefficients xx, xy, x, yx, yy, y from output to input coordinates, both in [-1, 1]."""
-    import torch
-
     zoom = 1 + ranges.zoom * span[:, 0]
     angle = math.radians(ranges.turn) * span[:, 1]
     mirror = np.where(draws[:, 2] < 0.5, -1.0, 1.0) if ranges.flip else 1.0
     cos, sin = np.cos(angle) / zoom, np.sin(angle) / zoom
     shift = 2 * ranges.shift * span[:, 3:5]
-    rows = np.stack([cos * mirror, -sin, shift[:, 0], sin * mirror, cos, shift[:, 1]])
-    return torch.from_numpy(rows).float()[:, :, None, None]
-
-
-def _grid(affine: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """Return sampling points [b, H, W, 2], without a matrix product, whose rounding may depend on the batch size."""
-    import torch
-
-    xx, xy, x, yx, yy, y = affine
+    # coefficients [b, 1, 1] from output to input coordinates, both in [-1, 1]
+    coefficients = np.stack([cos * mirror, -sin, shift[:, 0], sin * mirror, cos, shift[:, 1]])
+    xx, xy, x, yx, yy, y = torch.from_numpy(coefficients).float()[:, :, None, None]
+    height, width = images.shape[1:3]
     across = ((torch.arange(width) * 2 + 1) / width - 1)[None, None, :]
     down = ((torch.arange(height) * 2 + 1) / height - 1)[None, :, None]
-    return torch.stack([xx * across + xy * down + x, yx * across + yy * down + y], dim=-1)
+    # no matrix product, whose rounding may depend on the batch size
+    grid = torch.stack([xx * across + xy * down + x, yx * across + yy * down + y], dim=-1)
+    ink = F.grid_sample(ink, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    gain = (1 + ranges.shade * span[:, 5:6]) * (1 + ranges.tint * span[:, 6:9])
+    ink.mul_(torch.from_numpy(gain).float()[:, :, None, None]).round_().clamp_(0, 255)
+    return np.asarray(255 - ink.to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy())

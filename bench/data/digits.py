@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bench.arrays import Floats, Ints
 from bench.data.pairs import MemoryPairs
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -27,7 +26,14 @@ def load_digits(split: str, size: int) -> MemoryPairs:
 
     Raises KeyError for another split.
     """
-    scans, drawn = _scans()
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    # the file that scikit-learn's `load_digits` reads: 64 grey levels from 0 to 16 and a digit in each line; importing
+    # scikit-learn would take seconds
+    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
+        lines = np.loadtxt(file, delimiter=",")
+    scans, drawn = lines[:, :-1].reshape(-1, 8, 8), lines[:, -1].astype(np.int64)
     keys = [f"digit-{i:04d}" for i in range(len(scans))]
     chosen = set(sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())[: round(TEST_SHARE * len(keys))])
     rows = [i for i, key in enumerate(keys) if (key in chosen) == (split == "test")]
@@ -41,16 +47,3 @@ def load_digits(split: str, size: int) -> MemoryPairs:
     return MemoryPairs.build(
         f"digits/{split}", SETS[split], [keys[i] for i in rows], texts, {"digit": digits}, {"digit": NAMES}, pixels
     )
-
-
-def _scans() -> tuple[Floats, Ints]:
-    """Return the images [n, 8, 8] with grey levels from 0 to 16, and the digit [n] that each shows.
-
-    They are those of scikit-learn's `load_digits`, read from its file, because importing scikit-learn takes seconds.
-    """
-    package = find_spec("sklearn")
-    assert package is not None
-    assert package.origin is not None
-    with gzip.open(Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz", "rt") as file:
-        rows = np.loadtxt(file, delimiter=",")
-    return rows[:, :-1].reshape(-1, 8, 8), rows[:, -1].astype(np.int64)

@@ -118,8 +118,15 @@ def evaluation_pixels(image: Image.Image, size: int, resize: Resize = CROP) -> P
     if resize.mode == "squash":
         return np.asarray(image.resize((size, size), kernel))
     if resize.mode == "longest":
-        return np.asarray(_padded(image, size, resize))
-    image = _shortened(image)
+        ratio = max(image.size) / size
+        width, height = (max(1, round(side / ratio)) for side in image.size)
+        square = Image.new("RGB", (size, size), (resize.fill,) * 3)
+        square.paste(image.resize((width, height), kernel), ((size - width) // 2, (size - height) // 2))
+        return np.asarray(square)
+    width, height = (min(side, MAX_SIDE_RATIO * min(image.size)) for side in image.size)
+    if (width, height) != image.size:
+        left, top = (image.width - width) // 2, (image.height - height) // 2
+        image = image.crop((left, top, left + width, top + height))
     width, height = (int(size * side / min(image.size)) for side in image.size)
     left, top = round((width - size) / 2), round((height - size) / 2)
     resized = image.resize((width, height), kernel)
@@ -147,25 +154,6 @@ def training_pixels(image: Image.Image, row: int, epoch: int, seed: int, view: i
     if do.after is not None:
         image = do.after(image, draws[23:])
     return np.asarray(image)
-
-
-def _padded(image: Image.Image, size: int, resize: Resize) -> Image.Image:
-    """Return the whole image, resized, in the centre of a square of `resize.fill`."""
-    ratio = max(image.size) / size
-    width, height = (max(1, round(side / ratio)) for side in image.size)
-    resized = image.resize((width, height), FILTERS[resize.interpolation])
-    square = Image.new("RGB", (size, size), (resize.fill,) * 3)
-    square.paste(resized, ((size - width) // 2, (size - height) // 2))
-    return square
-
-
-def _shortened(image: Image.Image) -> Image.Image:
-    """Return the centre of the image whose sides have at most the ratio STRIP."""
-    width, height = (min(side, MAX_SIDE_RATIO * min(image.size)) for side in image.size)
-    if (width, height) == image.size:
-        return image
-    left, top = (image.width - width) // 2, (image.height - height) // 2
-    return image.crop((left, top, left + width, top + height))
 
 
 def _crop_box(size: tuple[int, int], scale: tuple[float, float], draws: Sequence[float]) -> tuple[int, int, int, int]:

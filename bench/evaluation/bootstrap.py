@@ -51,9 +51,9 @@ def ratio_replicates(totals: Mapping[str, Floats], weights: Mapping[str, Floats]
     return dict(zip(names, ratios.T, strict=True))
 
 
-def mean_interval(values: Floats, seed: int = 0) -> tuple[float, float]:
+def mean_interval(values: Floats) -> tuple[float, float]:
     """Return the 95 % interval of the mean of values [n]."""
-    return percentile_interval(ratio_replicates({"": values}, {"": np.ones(len(values))}, seed)[""])
+    return percentile_interval(ratio_replicates({"": values}, {"": np.ones(len(values))})[""])
 
 
 def percentile_interval(replicates: Floats) -> tuple[float, float]:

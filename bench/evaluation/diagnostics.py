@@ -43,7 +43,12 @@ def diagnose(features: Features, plan: EvaluationPlan, out: RunStore, manifest: 
     if plan.held_out in {task.dataset for task in tasks}:
         diagnostics += _held_out(plan.load(plan.held_out), features, plan)
     if manifest and noise and noise.mixed and any(FAMILIES[task.family].on_training_pairs for task in tasks):
-        diagnostics.append(_training(plan.load(plan.training), features, manifest))
+        pairs = plan.load(plan.training)  # as training saw them, with the first text of each
+        cosine = pair_confidences(features, pairs, manifest)["cosine"]
+        noisy = torch.from_numpy(noisy_mask(manifest, len(pairs)))
+        series = {"clean": cosine[~noisy], "corrupted": cosine[noisy]}
+        title = f"cosine similarity on {pairs.name}"
+        diagnostics.append(Diagnostic("training_similarity", title, "cosine similarity", series))
     if isinstance(out, RunWriter):
         store_diagnostics(out, "evaluation", diagnostics, protocol)
 
@@ -87,18 +92,6 @@ def pair_similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Map
         "negative mean": mean[some_negative],
         "negative top": largest[some_negative],
     }
-
-
-def _training(pairs: Pairs, features: Features, manifest: NoiseManifest) -> Diagnostic:
-    """Return the similarities of the training pairs as training saw them, with the first text of each."""
-    cosine = pair_confidences(features, pairs, manifest)["cosine"]
-    noisy = torch.from_numpy(noisy_mask(manifest, len(pairs)))
-    return Diagnostic(
-        name="training_similarity",
-        title=f"cosine similarity on {pairs.name}",
-        axis="cosine similarity",
-        series={"clean": cosine[~noisy], "corrupted": cosine[noisy]},
-    )
 
 
 def _uncertainties(

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +22,7 @@ from bench.evaluation.pixels import batches
 from bench.hashing import file_hash
 from bench.store import files
 from bench.towers.build import OpenClipTowers, normalise
+from methods.base import spans
 from methods.protocol import Method, Tensors, Towers
 
 FeatureKind = Literal["embedding", "pooled", "projected"]
@@ -71,10 +71,10 @@ def extract_images(
         return {kind: towers.pooled(images) if kind == "pooled" else towers.encode_image(images)}
 
     chosen = np.arange(len(pairs)) if rows is None else rows
-    spans = _spans(len(chosen), IMAGE_BATCH)
-    own = np.concatenate([chosen[:0], *(chosen[start:stop] for start, stop in spans[group.rank :: group.world])])
+    parts = spans(len(chosen), IMAGE_BATCH)  # rank r of a world of w encodes parts r, r + w, ...
+    own = np.concatenate([chosen[:0], *(chosen[part] for part in parts[group.rank :: group.world])])
     with evaluation_mode(method, towers):
-        return _joined(map(features, batches(pairs, own, IMAGE_BATCH)), spans, group, _place(kind, parameter.device))
+        return _joined(map(features, batches(pairs, own, IMAGE_BATCH)), parts, group, _place(kind, parameter.device))
 
 
 def _place(kind: FeatureKind, device: torch.device) -> torch.device:
@@ -89,36 +89,28 @@ def extract_texts(method: Method, towers: Towers, texts: Sequence[str], group: G
     """
     unique = sorted(set(texts))
     place = {text: row for row, text in enumerate(unique)}
-    spans = _spans(len(unique), TEXT_BATCH)
-
-    def features(part: tuple[int, int]) -> Tensors:
-        return method.text_features(towers, towers.tokenize(unique[slice(*part)]))
-
+    parts = spans(len(unique), TEXT_BATCH)
+    own = (method.text_features(towers, towers.tokenize(unique[part])) for part in parts[group.rank :: group.world])
     device = next(towers.visual.parameters()).device
     with evaluation_mode(method, towers):
-        encoded = _joined(map(features, spans[group.rank :: group.world]), spans, group, device)
+        encoded = _joined(own, parts, group, device)
     return {name: values[[place[text] for text in texts]] for name, values in encoded.items()}
 
 
-def _spans(n: int, size: int) -> list[tuple[int, int]]:
-    """First row and end of every batch of n rows. Rank r of a world of w encodes batches r, r + w, ..."""
-    return [*pairwise([*range(0, n, size), n])]
-
-
-def _joined(own: Iterator[Tensors], spans: list[tuple[int, int]], group: Group, device: torch.device) -> Tensors:
+def _joined(own: Iterator[Tensors], parts: list[slice], group: Group, device: torch.device) -> Tensors:
     """Return the features of all batches as float32 on `device`, in order; {} on every rank but the first.
 
     own: the batches of this rank. A rank keeps one at a time, and the first one nothing but the result: batches are
     the same for any number of ranks, and so are the features.
     """
     whole: Tensors = {}
-    for first in range(0, len(spans), group.world):
-        part = {name: values.to(device, torch.float32) for name, values in next(own, {}).items()}
-        for (start, stop), found in zip(spans[first:], group.collect(part), strict=False):
+    for first in range(0, len(parts), group.world):
+        mine = {name: values.to(device, torch.float32) for name, values in next(own, {}).items()}
+        for rows, found in zip(parts[first:], group.collect(mine), strict=False):
             for name, values in found.items():
                 if name not in whole:
-                    whole[name] = values.new_empty((spans[-1][1], *values.shape[1:]))
-                whole[name][start:stop] = values
+                    whole[name] = values.new_empty((parts[-1].stop, *values.shape[1:]))
+                whole[name][rows] = values
     return {name: values.to(device) for name, values in whole.items()}
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bench.arrays import Floats
-from bench.catalogue.families.tied_hits import hit_probability
+from bench.catalogue.families.random_guess import hit_probability
 
 SCORES = ("cosine", "csd")
 _SUMMED = 1 << 10  #: rows

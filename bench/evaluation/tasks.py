@@ -84,7 +84,7 @@ class EvaluationPlan(SuiteTasks):
             return own
         tests = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
         named = [task.dataset for task in tests if task.dataset != self.training]
-        named.sort(key=self.of_package)  # which are of another kind than the training pairs
+        named.sort(key=self.source.of_package)  # which are of another kind than the training pairs
         return next((name for name in named if self.source.has_captions(name)), "")
 
     def primary(self) -> dict[str, str]:
@@ -103,7 +103,12 @@ class EvaluationPlan(SuiteTasks):
         """A data set of a task. UserError if it is not there, with how to get it."""
         if dataset == self.training:
             return self.source.pairs()
-        return self.source.evaluation(dataset, self.drawn, self.seen, self._resize(dataset))
+        resize = self.resize
+        if not (self.source.of_package(dataset) or self.data.on_features):
+            entry, _ = evaluation.parse_dataset(dataset)
+            asked = None if entry.classes else self.protocol.retrieval_resize
+            resize = replace(resize, mode=asked) if asked else resize
+        return self.source.evaluation(dataset, self.drawn, self.seen, resize)
 
     def content(self, task: Task) -> str:
         """16 digits of the hash of what a task scores, joined with what its probe learns from.
@@ -111,17 +116,9 @@ class EvaluationPlan(SuiteTasks):
         "" for pairs of the package: the protocol's version fixes those.
         """
         parts = (task.dataset, task.train, task.validation)
-        named = [name for name in parts if name and not self.of_package(name)]
+        named = [name for name in parts if name and not self.source.of_package(name)]
         hashes = [self.load(name).content_hash for name in named]
         return (sha256("".join(hashes).encode()).hexdigest() if len(hashes) > 1 else "".join(hashes))[:16]
-
-    def of_package(self, dataset: str) -> bool:
-        """Whether the pixels of a data set of the package are scored; its stored features are not of the package."""
-        return self.source.of_package(dataset)
-
-    def check(self, dataset: str) -> None:
-        """Read a sample of an evaluation set that is there. UserError if it is broken; nothing if it is missing."""
-        self.source.check(dataset)
 
     def channels(self, dataset: str) -> Channels | None:
         """Channel statistics that the pixels of a data set are normalised with; None = those of the towers."""
@@ -129,13 +126,6 @@ class EvaluationPlan(SuiteTasks):
             return None
         entry, _ = evaluation.parse_dataset(dataset)
         return self.protocol.channels(entry.name, entry.classes > 0)
-
-    def _resize(self, dataset: str) -> Resize:
-        if self.of_package(dataset) or self.data.on_features:
-            return self.resize
-        entry, _ = evaluation.parse_dataset(dataset)
-        asked = None if entry.classes else self.protocol.retrieval_resize
-        return replace(self.resize, mode=asked) if asked else self.resize
 
     def metric(self, dataset: str) -> str:
         """The main metric of a data set: the catalogue's, or top-1 accuracy."""
@@ -157,18 +147,15 @@ class EvaluationPlan(SuiteTasks):
         wanted: dict[str, tuple[str, ...]] = {}
         for task in self.chosen():
             for dataset in filter(None, (task.dataset, task.train, task.validation)):
-                if dataset != self.training and not self.of_package(dataset):
+                if dataset != self.training and not self.source.of_package(dataset):
                     wanted[dataset] = tuple(dict.fromkeys((*wanted.get(dataset, ()), task.family)))
         return wanted
 
     def missing(self) -> list[Missing]:
         """The wanted data sets that are not there. UserError for one that is there but broken."""
-        missing = (self.lacking(name, ", ".join(families)) for name, families in self.wanted().items())
+        wanted = self.wanted().items()
+        missing = (self.source.missing_evaluation(name, ", ".join(families)) for name, families in wanted)
         return [one for one in missing if one is not None]
-
-    def lacking(self, dataset: str, purpose: str) -> Missing | None:
-        """Describe an evaluation set that is not there; None if it is. `purpose` says what it is used for."""
-        return self.source.missing_evaluation(dataset, purpose)
 
     def datasets(self) -> dict[str, dict[str, Any]]:
         """Data set -> description, n and chance ("task/metric" -> expected score of a uniformly random guess).
@@ -181,7 +168,7 @@ class EvaluationPlan(SuiteTasks):
             known = {"description": facts.description, "n": facts.images, "chance": {}}
             entry = described.setdefault(task.dataset, known)
             facts = replace(facts, images=facts.images // folds_of(task.dataset))
-            if self.of_package(task.train):  # a class may be in one of the sets alone
+            if self.source.of_package(task.train):  # a class may be in one of the sets alone
                 facts = replace(facts, classes={task.label: len(np.unique(self.load(task.train).labels[task.label]))})
             chance = families.chance(task.family, task.label, facts, main=self.protocol.main)
             entry["chance"].update({f"{task.name}/{metric}": value for metric, value in chance.items()})

@@ -58,7 +58,7 @@ def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:
         puzzles = not packed and evaluation.parse_dataset(task.dataset)[0].kind == "association"
         each = 1 if puzzles else min(CAPTIONS_PER_IMAGE, plan.protocol.captions or CAPTIONS_PER_IMAGE)
         return ("captions", task.dataset), plan.facts(task.dataset).images * each
-    stored = plan.data.on_features and plan.lacking(task.dataset, "") is None
+    stored = plan.data.on_features and plan.source.missing_evaluation(task.dataset) is None
     if stored or packed:
         pairs = plan.load(task.dataset) if stored else data.load_dataset(task.dataset, plan.drawn)
         names, prompts = pairs.classes[task.label], data.prompt_templates(pairs)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from bench.catalogue import architectures
 from bench.errors import UserError, one_line
@@ -94,10 +94,8 @@ def _same_as_open_clip(folder: Path, towers: OpenClipTowers, run: Run) -> None:
     try:
         model = open_clip.create_model(f"local-dir:{folder}")
     except Exception as error:  # whatever open_clip meets in what was written
-        reason = one_line(error, 300)
-        raise UserError(
-            f"{run.towers.image} at {run.data.size} px: open_clip cannot load it again: {reason}"
-        ) from error
+        fault = f"open_clip cannot load it again: {one_line(error, 300)}"
+        raise UserError(f"{run.towers.image} at {run.data.size} px: {fault}") from error
     with evaluation_mode(model, towers):
         distances = {
             "images": _distance(towers.encode_image(images), model.encode_image(images.float())),
@@ -131,8 +129,13 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
     (folder / CONFIG).write_text(written + "\n", encoding="utf-8")
     blank = CustomTextCLIP(**{key: value for key, value in config.items() if key != "custom_text"})
     state = {f"visual.{name}": x for name, x in towers.visual.state_dict().items()}
-    state |= {f"text.{name}": x for name, x in _text_state(towers.text).items()}
-    state["logit_scale"] = _scale(method)
+    text = dict(towers.text.state_dict())
+    if isinstance(towers.text, BertText):
+        projection = text.pop("text_projection.weight")
+        text = {**{hf_name(name, "transformer."): x for name, x in text.items()}, "proj.weight": projection}
+    state |= {f"text.{name}": x for name, x in text.items()}  # under open_clip's names
+    scale = getattr(getattr(method, "scale", None), "rho", None)  # a method need not have one
+    state["logit_scale"] = scale.detach() if isinstance(scale, Tensor) else torch.tensor(math.log(1 / 0.07))  # CLIP's
     for name, x in blank.state_dict().items():
         if name not in state and name.endswith(("num_batches_tracked", "token_type_embeddings.weight")):
             state[name] = torch.zeros_like(x)  # grouped norms count no batches, and DistilBERT has no token types
@@ -150,22 +153,6 @@ def _quick_gelu(run: Run) -> bool:
     if len(chosen) > 1:
         raise UserError(f"towers {run.towers.image} and {run.towers.text}: open_clip has one activation for both")
     return chosen.pop() if chosen else False
-
-
-def _text_state(text: nn.Module) -> dict[str, Tensor]:
-    """Return the state of the text tower under open_clip's names."""
-    if not isinstance(text, BertText):
-        return dict(text.state_dict())
-    state = {
-        hf_name(name, "transformer."): x for name, x in text.state_dict().items() if name != "text_projection.weight"
-    }
-    return {**state, "proj.weight": text.text_projection.weight}
-
-
-def _scale(method: Method) -> Tensor:
-    """Return ln of the method's logit scale, or of CLIP's initial one if the method has no `scale.rho`."""
-    scale = getattr(getattr(method, "scale", None), "rho", None)
-    return scale.detach() if isinstance(scale, Tensor) else torch.tensor(math.log(1 / 0.07))
 
 
 def _text_config(folder: Path, towers: OpenClipTowers, run: Run) -> dict[str, Any]:

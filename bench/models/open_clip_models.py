@@ -113,20 +113,13 @@ def find_open_clip_model(given: str, architecture: str | None) -> OpenClipModel 
     if path.is_file() or (name == given and model not in architectures.open_clip_config_files()):
         return None
     config = get_pretrained_cfg(model, tag) or {}
-    weights = fetch_weights(name, given, _otherwise(config))
+    repository, _, file = config.get("hf_hub", "").rpartition("/")
+    fix = f"fetch it elsewhere (hf download {repository} --local-dir FOLDER) and give the folder"
+    if file:  # a repository with nothing but weights does not describe the model, so its cache folder is copied
+        fix = f"fetch it elsewhere (hf download {repository} {file}) and copy its folder of ~/.cache/huggingface/hub"
+    weights = fetch_weights(name, given, fix)
     preprocess = Preprocess.read(config, native_size(model, given), given)
     return OpenClipModel(model, tag, weights, preprocess, bool(config.get("quick_gelu")))
-
-
-def _otherwise(config: Mapping[str, Any]) -> str:
-    """Return the advice for weights that cannot be fetched here.
-
-    A repository with nothing but the file of weights does not describe a model, so its cache folder is copied instead.
-    """
-    repository, _, file = config.get("hf_hub", "").rpartition("/")
-    if file:
-        return f"fetch it elsewhere (hf download {repository} {file}) and copy its folder of ~/.cache/huggingface/hub"
-    return f"fetch it elsewhere (hf download {repository} --local-dir FOLDER) and give the folder"
 
 
 def _folder(path: Path) -> OpenClipModel:

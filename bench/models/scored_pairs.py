@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,7 +89,13 @@ def _is_recorded(out: RunWriter, inputs: Inputs) -> bool:
 
 
 def _record(scoring: Scoring, inputs: Inputs, out: RunWriter, scores: Floats, seconds: float) -> None:
-    """Choose rows by their scores [N] and write them; `seconds`: of all ranks, for scoring."""
+    """Choose rows by their scores [N] and write them as Parquet, a line for each kept row.
+
+    seconds: of all ranks, for scoring.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     keep = scoring.run.keep
     try:
         rows = keep.entry.choose(
@@ -100,7 +104,9 @@ def _record(scoring: Scoring, inputs: Inputs, out: RunWriter, scores: Floats, se
     except ValueError as error:
         raise UserError(f"keep: {keep.label}: {error}: {scoring.scorer}") from error
     about = {"n": len(inputs.pairs), "scorer": scoring.scorer, "seconds": seconds}
-    out.write_path(KEPT_FILE, lambda path: _save(path, inputs, rows, scores[rows], about))
+    table = pa.table({"key": list(inputs.of_rows(rows).seen.keys), "row": rows, "score": scores[rows]})
+    table = table.replace_schema_metadata({_METADATA_KEY: json.dumps(about)})
+    out.write_path(KEPT_FILE, lambda path: pq.write_table(table, path))
 
 
 def with_recorded_rows(inputs: Inputs, out: RunStore) -> Inputs:
@@ -138,16 +144,6 @@ def _scores(scoring: Scoring, inputs: Inputs, out: RunStore) -> Floats:
         found = pair_confidences(features, pairs, inputs.noise)[score]
     features.discard()
     return found.double().cpu().numpy()
-
-
-def _save(path: Path, inputs: Inputs, rows: Ints, scores: Floats, about: Mapping[str, Any]) -> None:
-    """Write Parquet: columns key, row, score, a line for each kept row; what it was made of as metadata."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    keys = inputs.of_rows(rows).seen.keys
-    table = pa.table({"key": list(keys), "row": rows, "score": scores})
-    pq.write_table(table.replace_schema_metadata({_METADATA_KEY: json.dumps(about)}), path)
 
 
 def _load(out: RunStore, inputs: Inputs) -> tuple[Ints, dict[str, Any]]:

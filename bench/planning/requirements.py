@@ -33,13 +33,13 @@ def missing_inputs(suite: Suite) -> list[Missing]:
     plans = [EvaluationPlan(suite.data, asked) for asked in suite.evaluates]  # of the suite and of its trials
     lacking = []
     for plan in plans:
-        for name, families in plan.wanted().items():
-            plan.check(name)
-            lacking.append(plan.lacking(name, ", ".join(families)))
+        for name in plan.wanted():
+            plan.source.check(name)
+        lacking += plan.missing()
     _check_target(suite)
     if not (pairs := missing_training_pairs(suite)):
         _check_scorers(suite)
-    return list(dict.fromkeys([*pairs, *filter(None, lacking), *_without_ids(suite)]))
+    return list(dict.fromkeys([*pairs, *lacking, *_without_ids(suite)]))
 
 
 def ids_are_known(suite: Suite) -> bool:

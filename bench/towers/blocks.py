@@ -74,11 +74,9 @@ def compile_blocks(towers: OpenClipTowers, device: torch.device) -> None:
     try:
         torch.compile(torch.sin)(torch.zeros(8, device=device))
     except Exception as error:  # raised by the compiler, its cache or triton
-        reason = one_line(error, 200)
-        raise UserError(
-            f"train.compile: this machine cannot compile ({reason}); it needs a C++ compiler on the CPU, triton on a "
-            "GPU; or omit it"
-        ) from error
+        fault = f"this machine cannot compile ({one_line(error, 200)})"
+        fix = "it needs a C++ compiler on the CPU, triton on a GPU; or omit it"
+        raise UserError(f"train.compile: {fault}; {fix}") from error
     # Each block is compiled once with and once without gradient, for every size of batch, and per tower. Only versions
     # of torch that are newer than the oldest here give the limit a public name, torch.compiler.config.recompile_limit.
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)

@@ -33,7 +33,11 @@ def start_pretrained(towers: OpenClipTowers, spec: TowerSettings, fetch: bool) -
         ("text", towers.text, _text_weights, spec.text_start),
     ):
         if start and (fetch or (tower_files.is_place(start) and tower_files.start_files(start))):
-            _fill(tower, weights(tower, spec, start), start, f"{kind}_start")
+            given = weights(tower, spec, start)
+            given = {name: x for name, x in given.items() if not name.endswith("num_batches_tracked")}
+            named, own = {name: (name, x) for name, x in given.items()}, tower.state_dict()
+            refuse_misfit(f"towers.{kind}_start: {start}", named, own, _PROJECTIONS)
+            tower.load_state_dict({**own, **given})
 
 
 def fetch_pretrained(spec: TowerSettings) -> None:
@@ -69,11 +73,8 @@ def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
     try:
         made = timm.create_model(architecture, pretrained=True, num_classes=0)
     except Exception as error:  # raised by requests, the hub or the file system
-        reason = one_line(error, 200)
-        raise UserError(
-            f"towers.image_start: imagenet: the weights of timm's {architecture} cannot be fetched ({reason}); fetch "
-            "them elsewhere and give the file"
-        ) from error
+        fault = f"the weights of timm's {architecture} cannot be fetched ({one_line(error, 200)})"
+        raise UserError(f"towers.image_start: imagenet: {fault}; fetch them elsewhere and give the file") from error
     return {f"trunk.{key}": x for key, x in made.state_dict().items()}
 
 
@@ -81,10 +82,8 @@ def _text_weights(text: nn.Module, spec: TowerSettings, start: str) -> dict[str,
     from bench.towers.bert import BertText, own_name
 
     if not isinstance(text, BertText):
-        raise UserError(
-            f"towers.text_start: {spec.text} is no model of transformers'; weights of open_clip go below a method's "
-            "`start`, as in start: open_clip:MODEL/TAG"
-        )
+        fix = "weights of open_clip go below a method's `start`, as in start: open_clip:MODEL/TAG"
+        raise UserError(f"towers.text_start: {spec.text} is no model of transformers'; {fix}")
     folder = Path(start)
     files = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
     if start != "hub" and not files:
@@ -103,16 +102,6 @@ def _from_hub(name: str) -> Path:
     try:
         return Path(hf_hub_download(hub_name(name), "model.safetensors"))
     except Exception as error:  # raised by requests or the hub
-        reason = one_line(error, 200)
-        raise UserError(
-            f"towers.text_start: hub: the weights of {name} cannot be fetched ({reason}); fetch them elsewhere "
-            f"(hf download {hub_name(name)} --local-dir FOLDER) and give the folder"
-        ) from error
-
-
-def _fill(tower: nn.Module, weights: dict[str, Tensor], place: str, field: str) -> None:
-    """Load weights into a tower. Every tensor but those of its projection must exist, and all must fit."""
-    own = tower.state_dict()
-    weights = {name: x for name, x in weights.items() if not name.endswith("num_batches_tracked")}
-    refuse_misfit(f"towers.{field}: {place}", {name: (name, x) for name, x in weights.items()}, own, _PROJECTIONS)
-    tower.load_state_dict({**own, **weights})
+        fault = f"the weights of {name} cannot be fetched ({one_line(error, 200)})"
+        fix = f"fetch them elsewhere (hf download {hub_name(name)} --local-dir FOLDER) and give the folder"
+        raise UserError(f"towers.text_start: hub: {fault}; {fix}") from error

@@ -104,9 +104,8 @@ class Books:
             self.first, self.ledger, optimiser = saved["step"], Ledger(**saved["ledger"]), saved["optimiser"]
         seen = [int(step) for (step,) in job.group.rows(self.first)]
         if len({*seen}) > 1:
-            raise UserError(
-                f"ranks read checkpoints of the steps {seen}: --results must be one folder that all ranks share"
-            )
+            fix = "--results must be one folder that all ranks share"
+            raise UserError(f"ranks read checkpoints of the steps {seen}: {fix}")
         # After a kill the store's seconds exceed the checkpoint's by those of the steps that are now repeated.
         repeated = job.out.train_seconds() - self.ledger.train_seconds
         self.ledger.repeated_seconds = max(self.ledger.repeated_seconds, repeated)
@@ -137,7 +136,8 @@ class Books:
         norm = torch.nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
         sums = job.group.sum_(torch.stack(list(terms.values())))
         numbers = torch.cat([sums.double(), norm.to(sums.device).double()[None]]).to("cpu", non_blocking=True)
-        self._unread.append((clock.step, [*terms, NORM_TERM], numbers, _recorded() if cuda else None))
+        copied = torch.cuda.current_stream().record_event() if cuda else None
+        self._unread.append((clock.step, [*terms, NORM_TERM], numbers, copied))
         due = clock.step % job.log_every == 0 or clock.step + 1 == job.resolved.steps
         self._read(0 if due or not cuda else 1)
         if due and self._writer is not None:
@@ -198,10 +198,3 @@ class Books:
             for name, value in self._values.items():
                 if not math.isfinite(value):
                     raise NotFinite(step, name, value)
-
-
-def _recorded() -> torch.cuda.Event:
-    """An event that is over once the GPU has done all that it was asked for so far."""
-    event = torch.cuda.Event()
-    event.record()
-    return event

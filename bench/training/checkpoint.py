@@ -108,26 +108,22 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-def load_checkpoint(out: RunStore) -> dict[str, Any] | None:
-    """Return the last checkpoint in host memory, or None if there is none.
-
-    Raises Damaged for a file that is none, or is of another run.
-    """
-    return _loaded(out, map_location="cpu")
-
-
 def checkpoint_step(out: RunStore) -> int | None:
     """Return the step of the last checkpoint without reading its tensors; errors as in `load_checkpoint`."""
-    state = _loaded(out, map_location="cpu", mmap=True)
+    state = load_checkpoint(out, mmap=True)
     return None if state is None else int(state["step"])
 
 
-def _loaded(out: RunStore, **how: Any) -> dict[str, Any] | None:
+def load_checkpoint(out: RunStore, mmap: bool = False) -> dict[str, Any] | None:
+    """Return the last checkpoint in host memory, or mapped from its file (`mmap`); None if there is none.
+
+    Raises Damaged for a file that is none, or is of another run.
+    """
     path = out.path(CHECKPOINT_FILE)
     if not path.exists():
         return None
     try:
-        state: dict[str, Any] = torch.load(path, weights_only=True, **how)
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # the unpickler raises whatever the bytes lead it to
@@ -147,7 +143,6 @@ def save_weights(out: RunWriter, at: float, method: Method, towers: nn.Module) -
         for prefix, module in (("towers", towers), ("method", method))
         for name, tensor in module.state_dict().items()
     }
-
     out.write_path(weights_name(at), lambda path: save_file(tensors, path))
 
 

@@ -37,7 +37,11 @@ def build_external_scorer(run: Run, device: torch.device) -> tuple[OpenClipTower
     scorer = run.scorer
     assert scorer is not None
     try:
-        _refuse_other_inputs(run, scorer.run)
+        on_features, reads = run.data.on_features, "image" in scorer.run.towers.stored
+        if on_features != reads:
+            kinds = ("pixels", "stored features")
+            fault = f"reads {kinds[reads]}, and the data has {kinds[on_features]}"
+            raise UserError(f"{scorer.run.towers.image}: {fault}; name weights of towers on {kinds[on_features]}")
         path = locate_weights(scorer.weights, "keep.weights")
         towers, method = _of_run(run, scorer, path, device) if scorer.stored else _bare(run, scorer, path, device)
         if run.keep.entry.score == "csd" and method.score == "cosine":
@@ -94,12 +98,3 @@ def _bare(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[O
 
 def _untreated(run: Run) -> Run:
     return replace(run, keep=UNTREATED, scorer=None)
-
-
-def _refuse_other_inputs(run: Run, read: Run) -> None:
-    """Raise UserError if the data has stored features where the scorer reads pixels, or the other way round."""
-    on_features, reads = run.data.on_features, "image" in read.towers.stored
-    if on_features != reads:
-        kinds = ("pixels", "stored features")
-        fix = f"name weights of towers on {kinds[on_features]}"
-        raise UserError(f"{read.towers.image}: reads {kinds[reads]}, and the data has {kinds[on_features]}; {fix}")

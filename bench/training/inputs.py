@@ -143,14 +143,13 @@ class InputsReader:
         self._kept: dict[tuple[object, ...], KeptPairs] = {}
         self._vocabularies: dict[Pairs, Vocabularies] = {}
 
-    def inputs(self, run: Run, kept_rows: Ints | None = None) -> Inputs:
+    def inputs(self, run: Run) -> Inputs:
         """All inputs of a run. Raises UserError if the data is missing, or too few rows for the run's treatment.
 
-        kept_rows: what a run's scorer chose. Without them, a run that awaits its scorer has as many other rows, which
-        suffice for its steps and costs but not for its training; see `Inputs.awaits_scores`.
+        A run that awaits its scorer has as many other rows, which suffice for its steps and costs but not for its
+        training; see `Inputs.awaits_scores`.
         """
-        inputs = self._inputs(run, self.noise(run))
-        return inputs if kept_rows is None else inputs.of_rows(kept_rows)
+        return self._inputs(run, self.noise(run))
 
     def for_model(self, run: Run) -> Inputs:
         """The inputs without noise. They suffice to build the run's towers and method, and to count its FLOPs."""

@@ -86,13 +86,8 @@ def prepare_model(
     final = None if reference is None or starts == "none" else reference.path(weights_name(1.0))
     side_towers.hold_reference(method, towers, final)
     if starts != "none":
-        _begin(
-            method,
-            towers,
-            run,
-            final if method.reference and method.starts_from_reference else None,
-            fetch=starts == "all",
-        )
+        start = final if method.reference and method.starts_from_reference else None
+        _begin(method, towers, run, start, fetch=starts == "all")
     towers.frozen = {"image": "visual", "text": "text"}.get(run.train.freeze or "", "")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(run.seed, "preparation").initial_seed())

@@ -11,8 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bench.catalogue.families.random_guess import RECALL_KS, TOP_KS
-from bench.catalogue.families.tied_hits import hit_probability
+from bench.catalogue.families.random_guess import RECALL_KS, TOP_KS, hit_probability
 from bench.store import Damaged
 from reports.headlines import Named
 from reports.results import RunResult

@@ -11,7 +11,7 @@ import torch
 from bench.data import MemoryPairs
 from bench.errors import UserError
 from bench.loading import workers
-from bench.loading.rows import RowMaker, RowRequest
+from bench.loading.loader import RowMaker, RowRequest
 from bench.loading.workers import Prefetcher, buffer_sizes, worker_count
 
 

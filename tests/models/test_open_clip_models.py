@@ -39,7 +39,6 @@ from bench.store import Record, RunStore
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import load_suite
 from bench.towers.build import normalise
-from bench.towers.state_dicts import fetch_weights
 
 PHOTOGRAPHS = sorted((Path(sklearn.datasets.__file__).parent / "images").glob("*.jpg"))
 CLASSES, TEMPLATES = (
@@ -331,21 +330,15 @@ def test_what_cannot_be_fetched_is_named_as_given_and_the_fix_works(tmp_path: Pa
     assert "hf download jienengchen/ViTamin-S pytorch_model.bin) and copy its folder" in found.stderr
     weights = tmp_path / "hub" / "hub" / "models--jienengchen--ViTamin-S" / "snapshots" / "abc" / "pytorch_model.bin"
     assert found.stdout.splitlines() == ["exit code 2", str(weights)], found.stderr
-    with pytest.raises(
-        UserError, match=r"^ViT-B-32/openai: cannot .*\.openai --local-dir FOLDER\) and give the folder"
-    ):
-        _unfetched("ViT-B-32/openai")
-
-
-def _unfetched(name: str) -> None:
-    from open_clip.pretrained import get_pretrained_cfg
 
     def gone(config: object) -> None:
         raise OSError(f"no network for {config}")
 
+    fix = r"^ViT-B-32/openai: cannot .*\.openai --local-dir FOLDER\) and give the folder"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("open_clip.pretrained.download_pretrained", gone)
-        fetch_weights(name, name, open_clip_models._otherwise(get_pretrained_cfg(*name.split("/"))))
+        with pytest.raises(UserError, match=fix):
+            open_clip_models.find_open_clip_model("ViT-B-32/openai", None)
 
 
 def test_a_row_called_clip_does_not_hinder_a_model_of_open_clip(saved: Path, tmp_path: Path) -> None:

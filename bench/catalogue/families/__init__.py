@@ -16,6 +16,11 @@ __all__ = ["FAMILIES", "DatasetFacts", "PackageTask", "TaskFamily", "chance", "w
 FAMILIES: Registry[TaskFamily] = Registry(
     "a family of evaluation tasks", SHIPPED, absent="no family of evaluation tasks"
 )
+_SCORED_BY = {
+    "classification": "classes to be scored by",
+    "retrieval": "captions to be scored by",
+    "hierarchy": "captions from general to special",
+}
 
 
 def why_unmeasurable(name: str, dataset: str) -> str:
@@ -29,9 +34,15 @@ def why_unmeasurable(name: str, dataset: str) -> str:
     entry = evaluation_sets.expected(dataset)
     if entry is None:
         return evaluation_sets.unknown_set(dataset)
-    if not family.on_training_pairs and evaluation_sets.known(dataset) is None:
+    if family.on_training_pairs:
+        return f"{entry.name!r}: is measured on the training pairs alone; omit it"
+    if evaluation_sets.known(dataset) is None:
         return ""
-    return family.misfit(entry)
+    if entry.kind not in family.kinds:
+        return f"{entry.name!r} has no {_SCORED_BY[family.kinds[0]]}"
+    if family.learns and not entry.train:
+        return f"{entry.name!r} has no training split for a probe to learn from"
+    return f"{entry.name!r} has no validation split" * (family.split == "validation" and not entry.validation)
 
 
 def chance(name: str, label: str, facts: DatasetFacts, *, main: bool = False) -> dict[str, float]:

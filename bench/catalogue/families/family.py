@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
-from bench.catalogue.evaluation_sets import DatasetKind, EvaluationSet, Split
-
-_SCORED_BY = {
-    "classification": "classes to be scored by",
-    "retrieval": "captions to be scored by",
-    "hierarchy": "captions from general to special",
-}
+from bench.catalogue.evaluation_sets import DatasetKind, Split
 
 
 @dataclass(frozen=True)
@@ -81,16 +75,6 @@ class TaskFamily:
         """ValueError if the main metric is none of the metrics."""
         if self.main and self.main not in self.metrics:
             raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is none of {list(self.metrics)}")
-
-    def misfit(self, entry: EvaluationSet) -> str:
-        """Return why it cannot be measured on a data set of the catalogue; "" if it can."""
-        if self.on_training_pairs:
-            return f"{entry.name!r}: is measured on the training pairs alone; omit it"
-        if entry.kind not in self.kinds:
-            return f"{entry.name!r} has no {_SCORED_BY[self.kinds[0]]}"
-        if self.learns and not entry.train:
-            return f"{entry.name!r} has no training split for a probe to learn from"
-        return f"{entry.name!r} has no validation split" * (self.split == "validation" and not entry.validation)
 
     @property
     def needs_noise(self) -> bool:

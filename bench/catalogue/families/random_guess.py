@@ -1,12 +1,16 @@
-"""Expected scores of a uniformly random guess. Needs no torch."""
+"""Expected scores of a uniformly random guess, and of ties in random order. Needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import comb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.catalogue.families.family import DatasetFacts
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CAPTIONS_PER_IMAGE = 5  #: per image, in retrieval
 RECALL_KS = (1, 5, 10)
@@ -65,3 +69,19 @@ def with_means(recalls: Mapping[str, Any]) -> dict[str, Any]:
         "mean_r1": (recalls["i2t_r1"] + recalls["t2i_r1"]) / 2,
         "rsum": total,
     }
+
+
+def hit_probability(better: np.ndarray, tied_wrong: np.ndarray, tied_right: np.ndarray, k: int) -> NDArray[np.float64]:
+    """Return float64 [n]: the probability that a right answer is among the first k (0 or 1 without ties).
+
+    Of each query: candidates better than its best right answer, wrong ones as good as it, right ones as good as it (at
+    least 1). 1 - C(wrong, p) / C(wrong + right, p) for the p = k - better places that are left for tied candidates.
+    """
+    import numpy as np
+
+    missed = np.ones(len(better))
+    tied = tied_wrong + tied_right
+    for draw in range(k):
+        wrong_left, left = np.maximum(tied_wrong - draw, 0), np.maximum(tied - draw, 1)
+        missed = np.where(better + draw < k, missed * (wrong_left / left), missed)
+    return 1.0 - missed

@@ -113,9 +113,19 @@ def _keep(found: Found, mark: str, rows: SplitRows) -> None:
 
     If neither can be written, nothing is stored, and the next process scans again.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = _table(rows)
+    columns: dict[str, object] = {"key": rows.keys}
+    if rows.labels is not None:
+        columns["label"] = rows.labels
+    if rows.captions:
+        columns["captions"] = list(rows.captions)
+    columns |= {f"group:{name}": values for name, values in rows.groups.items()}
+    columns |= {f"place:{name}": values for name, values in rows.places.items()}
+    if rows.digests:
+        columns["digest"] = rows.digests
+    table = pa.table(columns)
     for home in homes(found):
         with contextlib.suppress(OSError):  # a shared folder is often read-only
             files.write_path(home, lambda path: pq.write_table(table, path), durable=False)
@@ -142,21 +152,6 @@ def _mark(source: SplitReader) -> str:
             raise UserError(f"{path}: cannot be read: {error.strerror}; get it again") from error
         digest.update(repr((str(path), state.st_size, state.st_mtime_ns)).encode())
     return f"{INDEX_VERSION} {digest.hexdigest()}"
-
-
-def _table(rows: SplitRows) -> pa.Table:
-    import pyarrow as pa
-
-    columns: dict[str, object] = {"key": rows.keys}
-    if rows.labels is not None:
-        columns["label"] = rows.labels
-    if rows.captions:
-        columns["captions"] = list(rows.captions)
-    columns |= {f"group:{name}": values for name, values in rows.groups.items()}
-    columns |= {f"place:{name}": values for name, values in rows.places.items()}
-    if rows.digests:
-        columns["digest"] = rows.digests
-    return pa.table(columns)
 
 
 def _rows(table: pa.Table) -> SplitRows:

@@ -93,18 +93,16 @@ class EvaluationPairs:
         """sha256 over keys, captions, labels, digests of the images, prompts, size and the way of resizing."""
         digest = hashlib.sha256(repr((self.size, self.resize.label, self.templates)).encode())
         labels = {name: values.tolist() for name, values in self.labels.items()}
-        for row, (key, image) in enumerate(zip(self.keys, self._digests(), strict=True)):
+        images: Sequence[str] = self.rows.digests
+        if not images and len(self):
+            with ThreadPoolExecutor() as threads:
+                read = threads.map(lambda row: _sha256(self.source.data(self.rows.place(row))), range(len(self)))
+                images = list(read)
+            index.with_digests(self.source, self.rows, images)
+        for row, (key, image) in enumerate(zip(self.keys, images, strict=True)):
             own = [labels[name][row] for name in sorted(labels)]
             digest.update(repr((key, self.captions(row), own, image)).encode())
         return digest.hexdigest()
-
-    def _digests(self) -> Sequence[str]:
-        if self.rows.digests or not len(self):
-            return self.rows.digests
-        with ThreadPoolExecutor() as threads:
-            digests = list(threads.map(lambda row: _sha256(self.source.data(self.rows.place(row))), range(len(self))))
-        index.with_digests(self.source, self.rows, digests)
-        return digests
 
     def image(self, row: int) -> Image.Image:
         """Return the RGB image of a row, as large as it is stored.

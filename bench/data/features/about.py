@@ -90,9 +90,8 @@ def read_description(folder: Path) -> SetDescription:
     try:
         about = TypeAdapter(SetDescription).validate_json(reading.read_file(path, MAX_DESCRIPTION_BYTES), strict=True)
     except FileNotFoundError:
-        raise UserError(
-            f"{path}: no such file; `bench features extract` and `bench features convert` make feature sets"
-        ) from None
+        fix = "`bench features extract` and `bench features convert` make feature sets"
+        raise UserError(f"{path}: no such file; {fix}") from None
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: is not the description of a feature set ({one_line(error, 200)}); {RENEW_SET}"

@@ -46,6 +46,9 @@ class FeaturePairs:
         self._rows = pa.ipc.open_file(pa.memory_map(str(self.folder / MAPPED))).get_batch(0)
         self._keys = Strings(self._rows["key"])
         image, text = self.about.image, self.about.text
+        self.name, self.classes = self.about.name, self.about.classes
+        self.templates = self.about.templates  #: prompts for a class name "{}"; their features are in the set
+        self.width = image.width if image else 0  #: P
         self.image_array: npt.NDArray[Any] | None = None  #: [N, V, P] of the whole set, mapped from the disk
         if image is not None:
             self.image_array = map_features(
@@ -61,6 +64,7 @@ class FeaturePairs:
         self.chosen: Ints | None = rows_of_share(self._keys, share) if share < 1 else None
         if self.chosen is not None and not len(self.chosen):
             raise UserError(f"data.share={share:g} selects 0 of {self.about.rows} pairs")
+        self.description = f"{self.about.description} {len(self):,} rows of features in {self.folder}."
 
     def __len__(self) -> int:
         return self.about.rows if self.chosen is None else len(self.chosen)
@@ -68,16 +72,6 @@ class FeaturePairs:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the place alone: another process maps the same files."""
         return reopen_feature_set, (self.folder, self.share, self.dropout, self.content_hash)
-
-    @property
-    def name(self) -> str:
-        """The set's name, such as "cc3m/pairs"."""
-        return self.about.name
-
-    @property
-    def description(self) -> str:
-        """One line that describes the data."""
-        return f"{self.about.description} {len(self):,} rows of features in {self.folder}."
 
     @cached_property
     def keys(self) -> Sequence[str]:
@@ -89,16 +83,6 @@ class FeaturePairs:
         """Label name -> int64 [n], indices into `classes`."""
         names, rows = self.about.classes, slice(None) if self.chosen is None else self.chosen
         return {name: self._rows[LABEL_PREFIX + name].to_numpy().astype(np.int64)[rows] for name in names}
-
-    @property
-    def classes(self) -> Mapping[str, tuple[str, ...]]:
-        """Label name -> class names."""
-        return self.about.classes
-
-    @property
-    def templates(self) -> tuple[str, ...]:
-        """Prompts for a class name, which stands for "{}"; their features are in the set."""
-        return self.about.templates
 
     @cached_property
     def prompts(self) -> Sequence[str]:
@@ -155,11 +139,6 @@ class FeaturePairs:
     def evaluation(self, name: str) -> FeaturePairs:
         """Open an evaluation set that lies with this one. Raises UserError if it is missing or damaged."""
         return open_feature_set(self.folder / EVALUATION_FOLDER / name)
-
-    @property
-    def width(self) -> int:
-        """P, the numbers of an image; 0 without image features."""
-        return self.about.image.width if self.about.image else 0
 
     def refuse_fewer_views(self, wanted: int) -> None:
         """Raise UserError if fewer views of an image than `wanted` are stored, and no numbers are dropped."""
@@ -221,24 +200,18 @@ class TextLookup:
         import torch
 
         features = np.empty((len(texts), self.size), self.texts.array.dtype)
-        for table, places, own in self._found(texts):
-            features[places] = table.array[own]
-        return torch.from_numpy(features)
+        left = np.arange(len(texts))  # those that no table had so far
+        for table in self._tables():
+            rows = table.find([texts[place] for place in left.tolist()])
+            features[left[rows >= 0]] = table.array[rows[rows >= 0]]
+            left = left[rows < 0]
+            if not len(left):
+                return torch.from_numpy(features)
+        raise self.texts.lacks(texts[int(left[0])])
 
     def check_training(self, texts: list[str]) -> None:
         """Raise UserError for a text that the set lacks: a run's id holds its texts, not those of evaluation sets."""
         self.texts.rows(texts)
-
-    def _found(self, texts: list[str]) -> Iterator[tuple[TextFeatures, Ints, Ints]]:
-        """Yield tables, the places of the texts that each has, and their rows there. UserError if one is left."""
-        left = np.arange(len(texts))
-        for table in self._tables():
-            rows = table.find([texts[place] for place in left.tolist()])
-            yield table, left[rows >= 0], rows[rows >= 0]
-            left = left[rows < 0]
-            if not len(left):
-                return
-        self.texts.rows([texts[int(left[0])]])  # raises the error that names the text
 
     def _tables(self) -> Iterator[TextFeatures]:
         """Yield the set's texts, then those of its evaluation sets. UserError if an encoder of other width made one."""

@@ -66,16 +66,12 @@ class TextPlan:
         rank = np.empty(len(first), np.int64)
         rank[order] = np.arange(len(first))
         rows, first = rank[inverse], first[order].astype(np.int64)
-        plan = cls(hashes[first], first, rows, strings)
-        plan._refuse_collisions()
-        return plan
-
-    def _refuse_collisions(self) -> None:
-        same = pc.equal(self.strings, self.strings.take(pa.array(self.first[self.rows])))
+        same = pc.equal(strings, strings.take(pa.array(first[rows])))
         for at in np.flatnonzero(~same.to_numpy(zero_copy_only=False)).tolist():
-            one, other = self.strings[at].as_py(), self.strings[int(self.first[self.rows[at]])].as_py()
+            one, other = strings[at].as_py(), strings[int(first[rows[at]])].as_py()
             both = f"{one[:SHOWN_LETTERS]!r} and {other[:SHOWN_LETTERS]!r}"
             raise UserError(f"captions: {both} have the same 64-bit hash; change one of them, by a space for instance")
+        return cls(hashes[first], first, rows, strings)
 
     def texts(self, start: int, stop: int) -> list[str]:
         """Return the strings of the text rows start..stop-1."""
@@ -107,12 +103,13 @@ class TextFeatures:
         rows = self.find(texts)
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
-            text = texts[int(unknown[0])]
-            raise UserError(
-                f"{self.path}: has no feature of the text {text[:SHOWN_LETTERS]!r}; "
-                "extract the set again with this text as a caption or a prompt"
-            )
+            raise self.lacks(texts[int(unknown[0])])
         return rows
+
+    def lacks(self, text: str) -> UserError:
+        """The error for a text that has no row."""
+        fix = "extract the set again with this text as a caption or a prompt"
+        return UserError(f"{self.path}: has no feature of the text {text[:SHOWN_LETTERS]!r}; {fix}")
 
     def find(self, texts: Sequence[str]) -> Ints:
         """Map texts [b] to their text rows, int64 [b]; -1 for a text that has none."""

@@ -117,7 +117,14 @@ def _write(folder: Path, content: Content) -> SetDescription:
         np.save(folder / INDEX, plan.index(text_digests))
     total = len(content.captions.flatten())
     rows = rows_table(keys, content.captions, plan.rows[:total] if plan else None, digests, content.labels)
-    _write_tables(folder, rows, content.prompts)
+    form: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True, "row_group_size": GROUP_ROWS}
+    pq.write_table(rows, folder / ROWS, use_dictionary=False, **form)
+    with pa.OSFile(str(folder / MAPPED), "wb") as file, pa.ipc.new_file(file, rows.schema) as arrow:
+        (batch,) = rows.to_batches()  # a single one, so that a row is found by its number
+        arrow.write_batch(batch)
+    if content.prompts:
+        prompts = pa.table({"text": Strings.of(content.prompts).array})
+        pq.write_table(prompts, folder / PROMPTS, use_dictionary=False, **form)
     about = SetDescription(
         version=VERSION,
         name=content.name,
@@ -138,16 +145,6 @@ def _write(folder: Path, content: Content) -> SetDescription:
         files.sync(folder / name)
     files.write_bytes(folder / description.NAME, about.to_json())
     return about
-
-
-def _write_tables(folder: Path, rows: Any, prompts: Sequence[str]) -> None:
-    form: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True, "row_group_size": GROUP_ROWS}
-    pq.write_table(rows, folder / ROWS, use_dictionary=False, **form)
-    with pa.OSFile(str(folder / MAPPED), "wb") as file, pa.ipc.new_file(file, rows.schema) as arrow:
-        (batch,) = rows.to_batches()  # a single one, so that a row is found by its number
-        arrow.write_batch(batch)
-    if prompts:
-        pq.write_table(pa.table({"text": Strings.of(prompts).array}), folder / PROMPTS, use_dictionary=False, **form)
 
 
 def _write_array(

@@ -51,7 +51,10 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
         if not np.array_equal(own[moved], index[donors]):
             raise _not_permuted(path, "captions", pairs)
     realised = len(moved) / len(index)
-    _check_realised(path, rate, realised, len(index), by_image)
+    if rate is not None and abs(realised - rate) > 0.02 + 5 / len(index):  # a shuffle leaves a few in place
+        what = "images have the captions of another" if by_image else "captions are at another image"
+        fault = f"{realised:.1%} of its {what}, noise.rates says {rate:.1%}"
+        raise UserError(f"{path}: {fault}; give each rate its own file, in the same order")
     lost = TextSets.of(pairs, rows).disjoint(rows, donors)
     rate = realised if rate is None else rate
     notes = {"unit": "image" if by_image or own[-1] == n - 1 else "caption", "sha256": sha256}
@@ -100,16 +103,6 @@ def index_shape(path: Path) -> tuple[int, ...]:
 def _no_index_file(path: Path, error: Exception) -> UserError:
     fix = "it should be a .npy file of whole numbers, one a caption or one an image, as NCR and DECL publish them"
     return UserError(f"{path}: not a NumPy index file ({one_line(error, 200)}); {fix}")
-
-
-def _check_realised(path: Path, rate: float | None, realised: float, n: int, by_image: bool) -> None:
-    """A shuffle leaves a few captions in place, so the realised rate may differ from `rate` by a little."""
-    if rate is not None and abs(realised - rate) > 0.02 + 5 / n:
-        moved = "images have the captions of another" if by_image else "captions are at another image"
-        raise UserError(
-            f"{path}: {realised:.1%} of its {moved}, noise.rates says {rate:.1%}; "
-            "give each rate its own file, in the same order"
-        )
 
 
 def make_imported(pairs: Pairs, settings: NoiseSettings, rate: float, _seed: int) -> Noise:

@@ -116,13 +116,10 @@ def _parquet(path: Path, options: PackOptions) -> Iterator[ListedSample]:
             for batch in table.iter_batches(columns=wanted):
                 for entry in batch.to_pylist():
                     key = str(entry[options.key_column]).replace(".", "_") if options.key_column else ""
-                    yield ListedSample(key, _captions(entry[text]), str(file), row, image)
+                    texts = entry[text] if isinstance(entry[text], list) else [entry[text]]
+                    captions = tuple("" if one is None else str(one) for one in texts)
+                    yield ListedSample(key, captions, str(file), row, image)
                     row += 1
-
-
-def _captions(value: Any) -> tuple[str, ...]:
-    texts = value if isinstance(value, list) else [value]
-    return tuple("" if text is None else str(text) for text in texts)
 
 
 def _folder(path: Path, _: PackOptions) -> Iterator[ListedSample]:

@@ -62,7 +62,9 @@ def write_index(jobs: Sequence[ScanJob], out: Path, limit: float, each_caption: 
     ordered = keys.take(pa.array(order))
     first = np.ones(len(order), bool)
     first[1:] = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy()
-    faults += _repeated(table, order[~first], jobs)
+    for row in table.select(["key", "offset", "shard"]).take(pa.array(order[~first])).to_pylist():
+        name, detail = jobs[row["shard"]].shard.name, "another shard has this key; its sample stands"
+        faults.append(ScanFault(name, row["key"], row["offset"], "duplicate key", detail))
     order = order[first]
     shard = table["shard"].to_numpy()
     rows = np.bincount(shard[order], minlength=len(jobs))
@@ -70,7 +72,10 @@ def write_index(jobs: Sequence[ScanJob], out: Path, limit: float, each_caption: 
     faults_file = out.with_name(f"{out.name.removesuffix('.parquet')}.faults.csv")
     heads = tuple(field.name for field in fields(ScanFault))
     files.write_bytes(faults_file, csv_text([heads, *map(astuple, faults)]).encode(), durable=False)
-    counts = _counted(faults)
+    samples = Counter[str]()
+    for fault in faults:
+        samples[fault.reason] += fault.samples
+    counts = dict(sorted(samples.items(), key=lambda item: (-item[1], item[0])))  # the most frequent reason first
     _check(out, len(order), faults, counts, limit, faults_file)
     about = IndexMetadata(
         VERSION,
@@ -81,7 +86,10 @@ def write_index(jobs: Sequence[ScanJob], out: Path, limit: float, each_caption: 
         counts,
         tuple(IndexedShard(job.shard.name, _relative(job, out), sizes[i], int(rows[i])) for i, job in enumerate(jobs)),
     )
-    _write(table, order, about, out)
+    table = table.take(pa.array(order)).append_column("row", pa.array(np.arange(len(order))))
+    table = table.select(INDEX_SCHEMA.names).replace_schema_metadata({"index": json.dumps(asdict(about))})
+    form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "row_group_size": GROUP_ROWS}
+    files.write_path(out, lambda path: pq.write_table(table, path, **form), durable=False)
     return Report(out, about, faults_file, time.monotonic() - began)
 
 
@@ -94,15 +102,6 @@ def _joined(jobs: Sequence[ScanJob]) -> tuple[Any, list[ScanFault], list[int]]:
         faults += own
         sizes.append(size)
     return pa.concat_tables(tables).combine_chunks(), faults, sizes
-
-
-def _repeated(table: Any, places: Ints, jobs: Sequence[ScanJob]) -> list[ScanFault]:
-    """Return a fault for each of the rows `places` [m] of the table, whose keys occur in an earlier shard."""
-    rows = table.select(["key", "offset", "shard"]).take(pa.array(places)).to_pylist()
-    detail = "another shard has this key; its sample stands"
-    return [
-        ScanFault(jobs[row["shard"]].shard.name, row["key"], row["offset"], "duplicate key", detail) for row in rows
-    ]
 
 
 def _weighed(faults: Sequence[ScanFault], jobs: Sequence[ScanJob], rows: Ints) -> list[ScanFault]:
@@ -118,14 +117,6 @@ def _weighed(faults: Sequence[ScanFault], jobs: Sequence[ScanJob], rows: Ints) -
         replace(fault, samples=max(1, mean - shard_rows[fault.shard])) if fault.reason == "broken tar" else fault
         for fault in faults
     ]
-
-
-def _counted(faults: Sequence[ScanFault]) -> dict[str, int]:
-    """Map each reason to its number of samples, the most frequent first."""
-    counts: Counter[str] = Counter()
-    for fault in faults:
-        counts[fault.reason] += fault.samples
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _check(
@@ -149,10 +140,3 @@ def _relative(job: ScanJob, out: Path) -> str:
     """Return a shard's path as the index stores it: relative if it lies below the index's folder."""
     path, folder = Path(job.shard.path), out.parent.absolute()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
-
-
-def _write(table: Any, order: Ints, about: IndexMetadata, out: Path) -> None:
-    ordered = table.take(pa.array(order)).append_column("row", pa.array(np.arange(len(order))))
-    ordered = ordered.select(INDEX_SCHEMA.names).replace_schema_metadata({"index": json.dumps(asdict(about))})
-    form = {"compression": "zstd", "use_dictionary": False, "write_page_checksum": True, "row_group_size": GROUP_ROWS}
-    files.write_path(out, lambda path: pq.write_table(ordered, path, **form), durable=False)

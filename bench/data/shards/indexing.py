@@ -110,9 +110,8 @@ def in_processes(make: Callable[[J], R], jobs: Sequence[J], workers: int) -> Ite
             for future in as_completed([pool.submit(make, job) for job in jobs]):
                 yield future.result()
         except BrokenProcessPool as error:
-            raise UserError(
-                "a worker died, perhaps for want of memory; the same command with fewer --workers goes on"
-            ) from error
+            fix = "the same command with fewer --workers goes on"
+            raise UserError(f"a worker died, perhaps for want of memory; {fix}") from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -45,36 +45,23 @@ class ShardPairs:
             index = replace(index, table=index.table.take(pa.array(rows_of_share(index.keys, settings.share))))
         if not len(index.table):
             raise UserError(f"data.share={settings.share:g} selects 0 of {index.about.rows} pairs")
-        self._keys, self._captions = index.keys, index.captions
+        self.keys, self._captions = index.keys, index.captions
         self._digests, self._hashes = index.hashes("digest"), index.hashes("hash")
         self._offsets, self._sizes, self._shards = map(index.ints, ("offset", "size", "shard"))
+        self.name = f"{settings.name}/pairs"  #: "cc3m/train" would be a split of an evaluation set of that name
+        self.description = f"{len(self):,} pairs in {len(paths):,} shards, indexed in {index.path}."
         for row in evenly_spaced(len(self)):
             self._refuse_other_texts(row)
 
     def __len__(self) -> int:
-        return len(self._keys)
-
-    @property
-    def name(self) -> str:
-        """The set's name and "/pairs": "cc3m/train" would be a split of an evaluation set of that name."""
-        return f"{self.settings.name}/pairs"
-
-    @property
-    def description(self) -> str:
-        """One line that describes the data."""
-        return f"{len(self):,} pairs in {len(self._paths):,} shards, indexed in {self.index_path}."
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The n keys in byte order."""
-        return self._keys
+        return len(self.keys)
 
     @property
     def image_keys(self) -> Strings | None:
         """The key of each row's image in its shard; None if the index has a row for each image."""
         if not self.about.each_caption:
             return None
-        return Strings(pc.replace_substring_regex(self._keys.array, "#[0-9]+$", ""))
+        return Strings(pc.replace_substring_regex(self.keys.array, "#[0-9]+$", ""))
 
     def captions(self, row: int) -> tuple[str, ...]:
         """Return the texts of a row, at least one."""
@@ -107,7 +94,7 @@ class ShardPairs:
             try:
                 images.append(photo.decode_image(data))
             except photo.Undecodable as error:
-                where = f"{self._paths[int(self._shards[row])]}: the image of {self._keys[row]!r} cannot be decoded"
+                where = f"{self._paths[int(self._shards[row])]}: the image of {self.keys[row]!r} cannot be decoded"
                 raise UserError(f"{where} ({error}); {RENEW_INDEX}") from error
         if len(images) <= MAX_KEPT_IMAGES:
             self._last = (requested, images)
@@ -149,15 +136,15 @@ class ShardPairs:
         self._refuse_other_texts(row)
         data = os.pread(file.descriptor, size, int(self._offsets[row]))
         if len(data) != size or image_digest(data) != self._digests[row].tobytes():
-            where = f"{self._paths[shard]}: the image of {self._keys[row]!r} is not the one that was indexed"
+            where = f"{self._paths[shard]}: the image of {self.keys[row]!r} is not the one that was indexed"
             raise UserError(f"{where} in {self.index_path}; the shard has changed, {RENEW_INDEX}")
         return data
 
     def _refuse_other_texts(self, row: int) -> None:
         """Raise UserError if a row's key and captions are not those whose hash enters the ids of runs."""
-        hashed = row_hash(self._keys[row], self.captions(row), self._digests[row].tobytes())
+        hashed = row_hash(self.keys[row], self.captions(row), self._digests[row].tobytes())
         if hashed != self._hashes[row].tobytes():
-            what = f"key or captions of row {row} ({self._keys[row]!r}) are not those that were indexed"
+            what = f"key or captions of row {row} ({self.keys[row]!r}) are not those that were indexed"
             raise UserError(f"{self.index_path}: {what}; {RENEW_INDEX}")
 
 

@@ -63,20 +63,18 @@ class ProbeRows(ABC):
 
     def fit(self, strength: float, start: Solution | None = None, gap: float = MAX_GAP) -> Solution:
         """Minimise at one L2 strength, from `start` or from zero weights, to within `gap` nats a row. Deterministic."""
-        descent = _Descent(self, strength, self._theta(start))
+        if start is None:
+            theta = torch.cat((self.mean.new_zeros(len(self.axes), len(self.prior)), self.prior[None]))
+        else:
+            bias = start.bias + self.mean @ start.weight
+            # a class that was absent there and is present here (or the other way round) starts from its frequency
+            known = torch.isfinite(bias) & torch.isfinite(self.prior)
+            theta = torch.cat((self.axes.T @ start.weight, torch.where(known, bias, self.prior)[None]))
+        descent = _Descent(self, strength, theta)
         while descent.gap() > gap and descent.iterations < MAX_ITERATIONS and descent.step():
             pass
         weight = self.axes @ descent.theta[:-1]
         return Solution(weight, descent.theta[-1] - self.mean @ weight, descent.iterations)
-
-    def _theta(self, start: Solution | None) -> Tensor:
-        """Return a solution in rotated coordinates, [P + 1, C]."""
-        if start is None:
-            return torch.cat((self.mean.new_zeros(len(self.axes), len(self.prior)), self.prior[None]))
-        bias = start.bias + self.mean @ start.weight
-        # a class that was absent there and is present here (or the other way round) starts from its frequency
-        known = torch.isfinite(bias) & torch.isfinite(self.prior)
-        return torch.cat((self.axes.T @ start.weight, torch.where(known, bias, self.prior)[None]))
 
 
 class _Descent:

@@ -10,9 +10,7 @@ from bench.evaluation.bootstrap import percentile_interval, resamples
 from bench.evaluation.grouped import WithInterval
 
 
-def detection_scores(
-    confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_], seed: int = 0
-) -> dict[str, WithInterval]:
+def detection_scores(confidence: npt.NDArray[np.floating], noisy: npt.NDArray[np.bool_]) -> dict[str, WithInterval]:
     """Return "auroc" and "average_precision" of confidence [n] (higher = cleaner) against noisy [n].
 
     Pairs of equal confidence share a threshold. Raises ValueError unless there are corrupted and clean pairs, and
@@ -20,7 +18,7 @@ def detection_scores(
     """
     positive, ends = _thresholds(confidence, noisy)
     point = _areas(np.ones((1, len(positive))), positive, ends)[:, 0]
-    drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(positive), seed)], axis=1)
+    drawn = np.concatenate([_areas(block, positive, ends) for block in resamples(len(positive))], axis=1)
     areas, precisions = drawn[:, ~np.isnan(drawn).any(axis=0)]  # without draws that have only one kind
     return {
         "auroc": (float(point[0]), percentile_interval(areas)),

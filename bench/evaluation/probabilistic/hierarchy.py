@@ -45,9 +45,8 @@ def levels(pairs: Pairs) -> list[tuple[str, ...]]:
     if isinstance(pairs, EvaluationPairs) and level_names(pairs):
         return [pairs.captions(row) for row in range(len(pairs))]
     if not level_names(pairs):
-        raise UserError(
-            f"data set {pairs.name}: no hierarchy of captions is known; the emoji sets and hierarcaps have one"
-        )
+        fix = "the emoji sets and hierarcaps have one"
+        raise UserError(f"data set {pairs.name}: no hierarchy of captions is known; {fix}")
     captions: list[tuple[str, ...]] = []
     for row in range(len(pairs)):
         group, subgroup, name = (pairs.classes[of][pairs.labels[of][row]] for of in ("group", "subgroup", "concept"))
