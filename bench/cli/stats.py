@@ -62,11 +62,12 @@ def claims(suite: SuiteName, results: Results = RESULTS) -> None:
     """Say which orderings that the papers print hold in a suite, do not, or are inconclusive, as Markdown."""
     from bench import resources
     from reports.reference.claims import read_claims
-    from reports.reference.claims_page import claims_text
+    from reports.reference.claims_page import claims_part, claims_text
     from reports.results import load
 
     store = store_at(results)
-    text = claims_text(load(suite_name(suite, store), store), read_claims(resources.published_folder()))
+    part = claims_part(load(suite_name(suite, store), store), read_claims(resources.published_folder()))
+    text = claims_text([part])
     echo(*text.rstrip("\n").split("\n"))
 
 

@@ -50,6 +50,7 @@ class PaperClaims(_Model):
 
     printed: str  #: what they were made with
     differs: str  #: why the order may be another one here
+    comparison: str = ""  #: folder of results/reference that they are judged by, if it is not that of all claims
     rates: tuple[float, ...]  #: noise rates under which they are judged
     claims: tuple[Claim, ...]
 
@@ -71,10 +72,15 @@ class ClaimMeasure(_Model):
 class Claims(_Model):
     """All claims with the measures that they name."""
 
-    comparison: str  #: folder of results/reference that they are judged by
+    comparison: str  #: folder of results/reference that they are judged by, unless a paper names another
     measures: Mapping[str, ClaimMeasure]
     papers: Mapping[str, PaperClaims]
     without_claims: Mapping[str, str] = {}  #: papers with numbers that have no claim, and why
+
+    def judged_by(self, comparison: str) -> Claims:
+        """Return the claims of the papers that a comparison judges."""
+        papers = {name: one for name, one in self.papers.items() if (one.comparison or self.comparison) == comparison}
+        return self.model_copy(update={"papers": papers})
 
 
 def read_claims(folder: Path) -> Claims:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from bench.console.markup import markdown, markdown_table
 from reports.headlines import primary
-from reports.pages.answer import judged
+from reports.pages.answer import judged as validity_sentences
 from reports.papers.layouts import PAPERS
 from reports.reference.claims import NOT_RUN, VERDICTS, ClaimMeasure, Claims, Judged, PaperClaims, judge, numbers_of
 from reports.results import Results
@@ -29,28 +30,56 @@ _READING = (
 )
 
 
-def claims_text(results: Results, claims: Claims) -> str:
-    """Return the page as Markdown. The same results and claims give the same text."""
+@dataclass(frozen=True)
+class ClaimsPart:
+    """What a comparison says of the claims that it judges, as lines of Markdown."""
+
+    counts: list[tuple[str, list[int]]]  #: a paper's title and how many of its orderings have each verdict
+    judge: list[str]  #: the suite, its seeds, whether it can speak of robustness, and what its measures are
+    sections: list[str]  #: a paper each
+
+
+def claims_part(results: Results, claims: Claims) -> ClaimsPart:
+    """Judge the claims by a suite's results; of several budgets, by the longest of each noise."""
+    results = results.longest
     by_paper = judge(results, claims)
-    verdicts = {name: [one.verdict for one in of_paper] for name, of_paper in by_paper.items()}
     counts = [
-        [markdown(PAPERS[name].title), *(str(own.count(one)) for one in VERDICTS)] for name, own in verdicts.items()
+        (PAPERS[name].title, [[one.verdict for one in of_paper].count(verdict) for verdict in VERDICTS])
+        for name, of_paper in by_paper.items()
     ]
+    used = {one.measure for paper in claims.papers.values() for one in paper.claims}
+    judge_lines = [
+        f"## Judged by the suite {markdown(results.suite)}",
+        "",
+        f"{markdown(planned_seeds(results))}. The headline is {markdown(' '.join(primary(results)))}.",
+        "",
+        *(line for text in validity_sentences(results) for line in (markdown(text), "")),
+        *(
+            f"- {markdown(one.label)}: {_averaged(results, one)}."
+            for name, one in claims.measures.items()
+            if name in used
+        ),
+    ]
+    sections = [
+        line for name, of_paper in by_paper.items() for line in ("", *_section(results, name, claims, of_paper))
+    ]
+    return ClaimsPart(counts, judge_lines, sections)
+
+
+def claims_text(parts: Sequence[ClaimsPart]) -> str:
+    """Return the page as Markdown. The same parts give the same text."""
+    counts = [row for part in parts for row in part.counts]
+    holds, opposite, inconclusive, untested = (sum(column) for column in zip(*(own for _, own in counts), strict=True))
     lines = [
         "# What the papers print, and what holds here",
         "",
-        f"Judged by the suite {markdown(results.suite)}, {markdown(planned_seeds(results))}.",
+        f"Of the papers' orderings, each under the noise rates of its paper, {holds} hold here, of {opposite} "
+        f"the opposite is shown, {inconclusive} are inconclusive and {untested} were not tested.",
         "",
-        *(line for text in judged(results) for line in (markdown(text), "")),
-        *markdown_table(["orderings of", *VERDICTS], counts),
+        *markdown_table(["orderings of", *VERDICTS], [[markdown(title), *map(str, own)] for title, own in counts]),
         *(line for text in _READING for line in ("", text)),
-        "",
-        f"The headline of the suite is {markdown(' '.join(primary(results)))}. What each measure below is:",
-        "",
-        *(f"- {markdown(one.label)}: {_averaged(results, one)}." for one in claims.measures.values()),
+        *(line for part in parts for line in ("", *part.judge, *part.sections)),
     ]
-    for name, of_paper in by_paper.items():
-        lines += ["", *_section(results, name, claims, of_paper)]
     return "\n".join(lines) + "\n"
 
 
@@ -64,7 +93,7 @@ def _averaged(results: Results, wanted: ClaimMeasure) -> str:
 def _section(results: Results, name: str, claims: Claims, judged: Sequence[Judged]) -> list[str]:
     paper: PaperClaims = claims.papers[name]
     lines = [
-        f"## {markdown(PAPERS[name].title)}",
+        f"### {markdown(PAPERS[name].title)}",
         "",
         f"**Printed with.** {markdown(paper.printed)}",
         "",
@@ -72,7 +101,7 @@ def _section(results: Results, name: str, claims: Claims, judged: Sequence[Judge
     ]
     for noise in dict.fromkeys(one.noise for one in judged):
         block = [one for one in judged if one.noise == noise]
-        lines += ["", f"### {markdown(noise)}", ""]
+        lines += ["", f"#### {markdown(noise)}", ""]
         if all(one.lacks == NOT_RUN for one in block):
             lines.append(f"{NOT_RUN.capitalize()}.")
         else:

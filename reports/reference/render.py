@@ -23,7 +23,7 @@ from reports.pages.answer import answers, judged, question
 from reports.pages.html import document
 from reports.reference.agreement import Ranking, agreement_page, ranking
 from reports.reference.claims import Claims, read_claims
-from reports.reference.claims_page import claims_text
+from reports.reference.claims_page import ClaimsPart, claims_part, claims_text
 from reports.results import load
 
 INDEX, CLAIMS, AGREEMENT = "index.html", "CLAIMS.md", "AGREEMENT.md"
@@ -39,7 +39,8 @@ class Comparison:
     description: str
     answers: tuple[str, ...]  #: whether it can speak of robustness, the question, then a paragraph a noise
     tables: Mapping[str, bytes]  #: by their names below the folder
-    claims: str  #: CLAIMS.md; "" if another comparison judges the claims
+    claims: ClaimsPart | None  #: None if other comparisons judge all claims
+    is_main: bool  #: whether claims are judged by it that name no other, and the others are compared with it
     ranking: Ranking
 
     @property
@@ -72,23 +73,25 @@ def render(root: Path, out: Path) -> list[Path]:
 
 def computed(name: str, suite: str, store: Store, claims: Claims) -> Comparison:
     """Return what is computed of a comparison whose runs are in `store`. Raises UserError as `load` does."""
-    results = load(suite, store)
+    results, own = load(suite, store), claims.judged_by(name)
     return Comparison(
         name,
         str(results.plan.get("description", "")),
         (*judged(results), question(results), *answers(results)),
         table_files(results, all_tables(results)),
-        claims_text(results, claims) if name == claims.comparison else "",
+        claims_part(results, own) if own.papers else None,
+        name == claims.comparison,
         ranking(results),
     )
 
 
 def over_all(made: Sequence[Comparison]) -> dict[str, str]:
-    """Return the index and, if one of the comparisons judges the claims, the two pages over all, by their names."""
+    """Return the index and, if the main comparison is among these, the two pages over all, by their names."""
     texts = dict[str, str]()
-    for main in (one for one in made if one.claims):
+    for main in (one for one in made if one.is_main):
         others = [one.ranking for one in made if one is not main]
-        texts |= {CLAIMS: main.claims, AGREEMENT: agreement_page(main.ranking, others)}
+        claims = claims_text([one.claims for one in made if one.claims])
+        texts |= {CLAIMS: claims, AGREEMENT: agreement_page(main.ranking, others)}
     beside = together(html('<a href="{0}">{0}</a>', name) for name in texts)
     body = [html("<h1>{}</h1><nav>{}</nav>", _TITLE, beside), *map(_section, made)]
     return {**texts, INDEX: document(_TITLE, body)}
