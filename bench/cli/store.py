@@ -34,7 +34,8 @@ def merge(
     """
     from bench.store.merge import merge_store as merged
 
-    outcome = merged(source, store_at(results), dry_run)
+    store = store_at(results)
+    outcome = merged(source, store, dry_run)
     echo(*outcome.problems, err=True)
     counts = {
         "new": len(outcome.new),
@@ -44,6 +45,12 @@ def merge(
     }
     echo(f"runs: {', '.join(f'{count} {what}' for what, count in counts.items() if count) or 'none'}")
     echo(f"also: {outcome.calibrations} calibrations, {len(outcome.plans)} plans")
+    ours = {*outcome.new, *outcome.advanced, *outcome.known}
+    for name, plan in ((name, store.plan(name)) for name in outcome.plans):
+        cells = {cell["run"] for cell in plan["cells"]} if plan else set()  # a dry run takes no plan
+        if cells:
+            found = f"{len(cells & ours)} of the {len(cells)} runs of its tables"
+            echo(f"{name}: {found}; others are trials and references")
     if outcome.problems:
         echo(f"left out: {len(outcome.problems)}, see above")
     if dry_run:

@@ -59,9 +59,9 @@ def dry_run(
         planner = Planner(Store(Path(results)), here, dry=True, shown=shown)
         trials = tune.follow_trials(asked, planner) if here else tune.Followed()
         planned = [*trials.todo.values(), *planner.plan(tune.tuned_suite(asked, trials.choices).runs())]
+        states = {one.id: _stored(one, planner.store) for one in planned}
         rows = [("run", "stored", "steps", "")]
-        for one in planned:
-            rows.append((one.id[:SHORT_ID], _stored(one, planner.store), f"{one.resolved.steps:,}", one.run.title))
+        rows += [(one.id[:SHORT_ID], states[one.id], f"{one.resolved.steps:,}", one.run.title) for one in planned]
         unfit = [reason for entry in asked.methods for reason in omitted_towers(asked, entry).values()]
         lines = [*align_columns(rows), *(f"not applicable: {reason}" for reason in dict.fromkeys(unfit))]
         lines += [f"cannot be made: {label}: {why}" for label, why in planner.refused.items()]
@@ -70,7 +70,7 @@ def dry_run(
             lines.append(f"rows whose trials are still to be made are shown at the suite's settings{later}")
         if asked.tune and not here:
             lines.append(f"{asked.tune.runs} trials of every row come on top; they are planned when the data is here")
-        todo = [one for one in planned if one.expected or not is_complete(one, planner.store)]
+        todo = [one for one in planned if states[one.id] != "done"]
         if todo:
             shown.preparing("estimating", f"{len(todo)} runs")
             card = cards.find_gpu(gpu or DEFAULT_GPU) if gpu or devices or not here else None
@@ -81,10 +81,10 @@ def dry_run(
 
 
 def _stored(one: Planned, store: Store) -> str:
-    """The state of a run in the words of `bench status`, or "complete" if the suite needs nothing more of it."""
+    """The state of a run in the words of `bench status`: "done" if the suite needs nothing more of it."""
     if one.expected:
         return "no data"
     if is_complete(one, store):
-        return "complete"
+        return "done"
     state = "damaged" if run_problems(store.run(one.id)) else str(store.run(one.id).status()["state"])
     return "trained" if state == "done" else state

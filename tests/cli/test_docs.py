@@ -86,7 +86,7 @@ def test_from_a_formula_to_a_comparison_and_on(bench: Callable[..., str], tmp_pa
     lines = bench(tmp_path, *run, "--dry-run").splitlines()
     stored = {line.split(maxsplit=3)[3]: line.split()[1] for line in lines if "seed 0" in line}
     noise = "40 % shuffled captions, seed 0"
-    assert stored == {f"clip, {noise}": "complete", f"my_loss, {noise}": "missing", f"my_loss 0.3, {noise}": "missing"}
+    assert stored == {f"clip, {noise}": "done", f"my_loss, {noise}": "missing", f"my_loss 0.3, {noise}": "missing"}
     assert any(line.startswith("to do: 2 runs,") for line in lines)
 
 

@@ -95,7 +95,7 @@ def test_a_second_call_does_nothing(done: Path) -> None:
     assert result.exit_code == 0
     assert "nothing to do: all 2 runs are done" in result.stdout
     assert files(done) == before
-    assert "complete" in bench(done, "run", str(done / "tiny.yaml"), "--dry-run").stdout
+    assert " done " in bench(done, "run", str(done / "tiny.yaml"), "--dry-run").stdout
 
 
 def test_a_selection_leaves_the_plan_whole(done: Path) -> None:

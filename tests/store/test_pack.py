@@ -90,13 +90,14 @@ def test_an_import_takes_the_runs_as_records_alone_and_nothing_is_damaged(
     result = tiny.bench(here, "store", "import", str(archive))
     assert (result.exit_code, result.stderr) == (0, "")
     assert "runs: 2 new" in result.stdout
+    assert "tiny: 2 of the 2 runs of its tables" in result.stdout
     assert verify_store(Store(here)) == ([], [])
     known = numbers(Store(finished))
     assert {run: known[run] for run in numbers(Store(here))} == numbers(Store(here))
     assert (here / "tiny" / "plan.json").read_bytes() == (finished / "tiny" / "plan.json").read_bytes()
     assert not list(here.rglob("*.safetensors"))
     lines = tiny.bench(here, "run", "SUITE", "--dry-run").stdout.splitlines()
-    assert [line.split()[1] for line in lines if "seed 0" in line and "reference" not in line] == ["complete"] * 2
+    assert [line.split()[1] for line in lines if "seed 0" in line and "reference" not in line] == ["done"] * 2
     assert merge_store(archive, Store(here)).known == sorted(numbers(Store(here)))
 
 
