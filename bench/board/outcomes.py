@@ -72,11 +72,6 @@ def recompute_scores(outcomes: Outcomes) -> Scores:
     return scores
 
 
-def score_tolerance(metric: str) -> float:
-    """Return how far a stored score may lie from the recomputed one."""
-    return DETECTION_TOLERANCE if metric in ("auroc", "average_precision") else SCORE_TOLERANCE
-
-
 def _mean(values: np.ndarray) -> tuple[float, int]:
     """Return the mean of values [n] in [0, 1], and n."""
     numbers = values.astype(np.float64)
@@ -157,7 +152,8 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
             continue
         if known is None:
             raise Refused(f"score: {where} does not follow from its per-example results")
-        if not abs(known[0] - one.value) <= score_tolerance(one.metric):
+        allowed = DETECTION_TOLERANCE if one.metric in ("auroc", "average_precision") else TOLERANCE
+        if not abs(known[0] - one.value) <= allowed:
             raise Refused(f"score: {where} is {one.value:.6g}, and its outcomes give {known[0]:.6g}")
         if one.n != known[1]:
             raise Refused(f"n: {where} says {one.n:,} examples, and its outcomes are of {known[1]:,}")

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from multiprocessing import Pipe, parent_process
 from multiprocessing.connection import Connection, wait
@@ -147,13 +147,8 @@ class _Team:
             self._end(summary, *content)
         elif kind == "stop":
             self.asked_to_stop = True
-        else:
-            shown: dict[str, Callable[..., None]] = {
-                "stage": self.progress.stage,
-                "measured": self.progress.measured,
-                "step": self.progress.step,
-            }
-            shown[kind](*content)
+        else:  # "stage", "measured" or "step"
+            getattr(self.progress, kind)(*content)
 
     def _end(self, summary: RunOutcomes, state: RunOutcome, message: str) -> None:
         assert self.one is not None

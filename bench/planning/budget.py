@@ -48,13 +48,6 @@ def resolve_budget(
     return ResolvedSteps(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)
 
 
-def no_steps(phases: Sequence[Phase], step_flops: Mapping[str, int], seen: int, batch: int) -> ResolvedSteps:
-    """Return the phases of a run that is measured as it begins, each without a step. `seen`: rows of one pass."""
-    return ResolvedSteps(
-        tuple((phase.name, 0) for phase in phases), dict(step_flops), batch, steps_per_epoch(seen, batch)
-    )
-
-
 def _split(total: int, shares: Sequence[float]) -> list[int]:
     """Return whole steps in proportion to `shares`, with sum `total` (largest remainder)."""
     exact = [total * share / sum(shares) for share in shares]

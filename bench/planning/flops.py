@@ -89,8 +89,10 @@ def tower_flops(
     meta_method = copy.deepcopy(method, {id(state): state.to("meta") for state in method.buffers()})
     meta_method.to("meta")
     set_trainable(meta_method, towers, phase)
+    images, tokens = towers.blank_images(rows, image_size, "meta"), towers.blank_texts(rows, "meta")
+    ids, views = torch.arange(rows, device="meta"), (images,) * method.extra_views
     with count_flops(towers, passes) as count:
-        z = meta_method.encode(towers, example_rows(meta_method, towers, rows, image_size, clock_of(phase)))
+        z = meta_method.encode(towers, Rows(images, tokens, ["a"] * rows, ids, range(rows), clock_of(phase), views))
         outputs = [x for x in z.values() if x.requires_grad]
         torch.autograd.backward(outputs, [torch.empty_like(x) for x in outputs])
     return count.total, z
@@ -99,13 +101,6 @@ def tower_flops(
 def clock_of(phase: Phase) -> Clock:
     """Return the clock of a step that begins a phase, to count costs by."""
     return Clock(step=0, phase=phase.name, progress=0.0, epoch=0)
-
-
-def example_rows(method: Method, towers: OpenClipTowers, batch: int, size: int, clock: Clock) -> Rows:
-    """Return rows on meta as `encode` takes them, with images of `size` px, to count costs by."""
-    images, tokens = towers.blank_images(batch, size, "meta"), towers.blank_texts(batch, "meta")
-    ids = torch.arange(batch, device="meta")
-    return Rows(images, tokens, ["a"] * batch, ids, range(batch), clock, (images,) * method.extra_views)
 
 
 def example_leaf(x: Tensor, rows: int) -> Tensor:

@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from bench.console.progress import Progress
+from bench.data.order import steps_per_epoch
 from bench.errors import UserError
 from bench.hashing import digest
 from bench.planning import requirements
-from bench.planning.budget import no_steps, resolve_budget
+from bench.planning.budget import resolve_budget
 from bench.planning.flops import StepPrices, pair_price, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import calibrated_seconds
@@ -148,7 +149,8 @@ def _resolve(
     Raises UserError if scoring alone costs as much as all steps.
     """
     if not run.steps:
-        return no_steps(prices.phases, prices.flops, inputs.seen, run.train.batch)
+        none = tuple((phase.name, 0) for phase in prices.phases)
+        return ResolvedSteps(none, dict(prices.flops), run.train.batch, steps_per_epoch(inputs.seen, run.train.batch))
     rows, seen, value = inputs.rows, inputs.seen, run.budget.value
     if run.treated and run.keep_rule == "passes":  # as many passes over fewer rows, whatever the unit
         value, rows = (value if run.budget.kind == "epochs" else value * seen / rows), seen

@@ -88,7 +88,10 @@ class _PricedForward:
         described = [_described(value) for value in values]
         if None in described:
             return run(part, *given, **named)
-        key = (self._name, torch.is_grad_enabled(), len(given), *named, *described, *_structure(part))
+        # beside the towers' settings, as methods may change and freeze parts
+        parameters = tuple((name, tuple(x.shape), x.requires_grad) for name, x in part.named_parameters())
+        modules = tuple((name, type(module), module.training) for name, module in part.named_modules())
+        key = (self._name, torch.is_grad_enabled(), len(given), *named, *described, parameters, modules)
         if key not in count.passes:
             count.passes[key] = self._measured(given, named)
         known = count.passes[key]
@@ -140,9 +143,3 @@ def _described(value: object) -> tuple[Any, ...] | None:
 
 def _leaf(value: Any) -> Any:
     return value.detach().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
-
-
-def _structure(part: nn.Module) -> tuple[Any, ...]:
-    """Return what the cost of a pass depends on beside the towers' settings: methods may change and freeze parts."""
-    parameters = tuple((name, tuple(x.shape), x.requires_grad) for name, x in part.named_parameters())
-    return parameters, tuple((name, type(module), module.training) for name, module in part.named_modules())

@@ -122,6 +122,7 @@ class Followed:
     choices: dict[str, Choice] = field(default_factory=dict)  #: of rows that are through
     runs: list[Planned] = field(default_factory=list)  #: of all rungs that are known, those they start from first
     todo: dict[str, Planned] = field(default_factory=dict)  #: by id, of rungs that are not finished; some are complete
+    made: dict[str, list[tuple[Trial, Planned]]] = field(default_factory=dict)  #: measured or diverged, by row
 
 
 def follow_trials(suite: Suite, planner: Planner) -> Followed:
@@ -183,43 +184,33 @@ def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner:
     assert suite.tune is not None
     own = {entry.label: entry for entry in rows}
     settings = {label: dict(enumerate(settings_of(suite.tune, entry))) for label, entry in own.items()}
-    made: dict[str, list[tuple[Trial, Planned]]] = {label: [] for label in own}
-
-    def measured(trials: Mapping[str, dict[int, dict[str, Any]]], rung: int) -> dict[str, dict[int, float | None]]:
-        """Return scores of the rows whose trials of this rung are all known."""
-        return _measured(suite, own, trials, rung, found, planner, made)
-
     scores: dict[str, dict[int, float | None]] = {label: dict.fromkeys(ones) for label, ones in settings.items()}
     for rung, (_, count, _) in enumerate(suite.tune.rungs):
         alive = {label: surviving_settings(ones, count) for label, ones in scores.items()}
-        scores = measured({label: {n: settings[label][n] for n in numbers} for label, numbers in alive.items()}, rung)
+        trials = {label: {n: settings[label][n] for n in numbers} for label, numbers in alive.items()}
+        scores = _measured(suite, trials, rung, found, planner)
     finals = {label: tuple((settings[label][n], score) for n, score in ones.items()) for label, ones in scores.items()}
     at_edges = {label: settings_at_edge(suite, own[label], final) for label, final in finals.items()}
     elsewhere = {label: dict(enumerate(one.values(), len(settings[label]))) for label, one in at_edges.items() if one}
-    without = measured(elsewhere, len(suite.tune.rungs))
+    without = _measured(suite, elsewhere, len(suite.tune.rungs), found, planner)
     for label, final in finals.items():
         if label in elsewhere and label not in without:
             continue
         further = [(elsewhere[label][n], score) for n, score in without.get(label, {}).items()]
         top = max((score for _, score in final if score is not None), default=0.0)
         lost = zip(at_edges[label], (not is_as_good(score, top) for _, score in further), strict=True)
-        trials, runs = zip(*made[label], strict=True)
+        made, runs = zip(*found.made[label], strict=True)
         edge = tuple(name for name, costs in lost if costs)
-        found.choices[label] = Choice(trials, (*final, *further), _spent(runs, planner.store), edge)
+        found.choices[label] = Choice(made, (*final, *further), _spent(runs, planner.store), edge)
     return found
 
 
 def _measured(
-    suite: Suite,
-    own: Mapping[str, MethodEntry],
-    trials: Mapping[str, dict[int, dict[str, Any]]],
-    rung: int,
-    found: Followed,
-    planner: Planner,
-    made: Mapping[str, list[tuple[Trial, Planned]]],
+    suite: Suite, trials: Mapping[str, dict[int, dict[str, Any]]], rung: int, found: Followed, planner: Planner
 ) -> dict[str, dict[int, float | None]]:
-    """Return the scores of rows whose `trials` are all known, and note these in `made`; note others in `found`."""
+    """Return the scores of rows whose `trials` of a rung are all known; note in `found` what is, and what is not."""
     assert suite.tune is not None
+    rules = {entry.label: entry.select or suite.select for entry in suite.methods}
     if not trials:
         return {}
     store, scores = planner.store, dict[str, dict[int, float | None]]()
@@ -237,13 +228,12 @@ def _measured(
             wanted = {identity for one in ones.values() for identity in (one.id, one.reference)}
             found.todo |= {one.id: one for one in planned if one.id in wanted and not _diverged(one, store)}
             continue
-        rule = own[label].select or suite.select
-        single = {place: _score(one, store, suite.tune.by, rule) for place, one in ones.items()}
+        single = {place: _score(one, store, suite.tune.by, rules[label]) for place, one in ones.items()}
         scores[label] = {n: _mean([single[n, seed] for seed in asked.seeds]) for n in numbers}
-        made[label] += [
+        found.made.setdefault(label, []).extend(
             (Trial(numbers[n], rung, seed, one.id, one.reference, single[n, seed]), one)
             for (n, seed), one in ones.items()
-        ]
+        )
     return scores
 
 

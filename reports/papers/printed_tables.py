@@ -135,17 +135,14 @@ def _cells(table: Printed, row: Place) -> tuple[Cell, ...]:
         one = table.numbers.get((row, place))
         if one is None:
             cells.append(Cell("value"))
-        else:
-            cells.append(Cell("value", one.value, one.std, source=one.source, digits=_digits(table, place, one)))
+            continue
+        # other numbers of the same metric and column show the zeros that the files lost
+        same = {at: number for at, number in table.numbers.items() if number.metric == one.metric}
+        column = [number for (_, of), number in same.items() if of == place]
+        alike = column if len(column) >= FEW else same.values()
+        digits = max(1, *(len(f"{number.value:f}".rstrip("0").partition(".")[2]) for number in alike))
+        cells.append(Cell("value", one.value, one.std, source=one.source, digits=digits))
     return tuple(cells)
-
-
-def _digits(table: Printed, place: Place, number: Published) -> int:
-    """Return the decimals to print: other numbers of the same metric and column show the zeros that the files lost."""
-    same = [one for one in table.numbers.values() if one.metric == number.metric]
-    column = [one for (_, of), one in table.numbers.items() if of == place and one.metric == number.metric]
-    alike = column if len(column) >= FEW else same
-    return max(1, *(len(f"{one.value:f}".rstrip("0").partition(".")[2]) for one in alike))
 
 
 def _table(
