@@ -7,18 +7,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self, TextIO
+from typing import Self, TextIO
 
 from bench.console.text import echo, visible
 
 LINE_INTERVAL = 5.0  #: seconds between plain lines of the same stage
-
-
-class Titled(Protocol):
-    """The part of a run that progress needs."""
-
-    @property
-    def title(self) -> str: ...
 
 
 def duration(seconds: float) -> str:
@@ -87,9 +80,9 @@ class Progress:
             self._prefix, self._stage = "", stage
             self._say(f"{stage} {number} of {total}: {what}" if total else f"{stage}: {what}")
 
-    def run_started(self, run: Titled, index: int, total: int) -> None:
-        """Note that a run starts; `index` counts the `total` runs of the suite from 0."""
-        self._prefix = f"[{index + 1}/{total}] {run.title}"
+    def run_started(self, title: str, index: int, total: int) -> None:
+        """Note that the run of this title starts; `index` counts the `total` runs of the suite from 0."""
+        self._prefix = f"[{index + 1}/{total}] {title}"
         self._stage, self._began = "", None
         self._pace.start(self._clock(), total - index)
         self._say("started")
@@ -111,10 +104,10 @@ class Progress:
         if self._clock() - self._spoken >= LINE_INTERVAL:
             self._say(f"{done} of {total} measured")
 
-    def run_finished(self, run: Titled, state: str, message: str = "") -> None:
+    def run_finished(self, title: str, state: str, message: str = "") -> None:
         """Note the final state of a run in the store's words, or "skipped" if it was complete before."""
-        if not self._prefix.endswith(run.title):
-            self._prefix = run.title  # it ended before it started, because of another run
+        if not self._prefix.endswith(title):
+            self._prefix = title  # it ended before it started, because of another run
         self._say(f"{state}: {message}" if message else state)
         now = self._clock()
         left = self._pace.end(now)
@@ -181,12 +174,12 @@ class Bars(Progress):
             visible=True,
         )
 
-    def run_started(self, run: Titled, index: int, total: int) -> None:
+    def run_started(self, title: str, index: int, total: int) -> None:
         self._bars.update(self._before, visible=False)
         if self._bars.tasks[self._suite].total is None:  # the runs before the first one were complete
             self._bars.update(self._suite, total=total, completed=index, visible=True)
         self._pace.start(self._clock(), total - index)
-        self._bars.reset(self._run, total=None, description=visible(run.title), note="", visible=True)
+        self._bars.reset(self._run, total=None, description=visible(title), note="", visible=True)
 
     def stage(self, name: str) -> None:
         self._bars.update(self._run, note=visible(name))
@@ -198,10 +191,10 @@ class Bars(Progress):
     def measured(self, done: int, total: int) -> None:
         self._bars.update(self._run, total=total, completed=done)
 
-    def run_finished(self, run: Titled, state: str, message: str = "") -> None:
+    def run_finished(self, title: str, state: str, message: str = "") -> None:
         self._bars.update(self._suite, advance=1, note=self._pace.end(self._clock()))
         self._bars.update(self._run, visible=False)
-        line = f"{run.title}: {state}{': ' if message else ''}{message}"
+        line = f"{title}: {state}{': ' if message else ''}{message}"
         self._bars.console.print(visible(line), markup=False)
 
 

@@ -169,5 +169,5 @@ def cannot_start(
     else:
         return False
     summary.add(state, one.id, message)
-    progress.run_finished(one.run, state, message)
+    progress.run_finished(one.run.title, state, message)
     return True

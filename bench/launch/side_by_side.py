@@ -113,7 +113,7 @@ class _Team:
             self.close(patience=0)
             self._start()
         self.one = one
-        self.progress.run_started(one.run, number, total)
+        self.progress.run_started(one.run.title, number, total)
         self.send(one)
 
     def _start(self) -> None:
@@ -153,7 +153,7 @@ class _Team:
     def _end(self, summary: RunOutcomes, state: RunOutcome, message: str) -> None:
         assert self.one is not None
         summary.add(state, self.one.id, message)
-        self.progress.run_finished(self.one.run, state, message)
+        self.progress.run_finished(self.one.run.title, state, message)
         self.one = None
 
     def _ended(self) -> str:

@@ -7,14 +7,10 @@ import io
 import os
 import pty
 import re
-from dataclasses import dataclass
 
 from bench.console import progress
 
-
-@dataclass
-class Run:
-    title: str = "clip, clean, seed 0"
+TITLE = "clip, clean, seed 0"
 
 
 class Clock:
@@ -27,7 +23,7 @@ class Clock:
 def test_plain_lines_come_at_stages_and_every_few_seconds() -> None:
     stream, clock = io.StringIO(), Clock()
     with progress.Progress(stream, clock) as shown:
-        shown.run_started(Run(), 0, 2)
+        shown.run_started(TITLE, 0, 2)
         shown.stage("train")
         for step in range(1, 32):
             clock.now += 0.5
@@ -37,8 +33,8 @@ def test_plain_lines_come_at_stages_and_every_few_seconds() -> None:
         for done in range(1, 7):
             clock.now += 2
             shown.measured(done, 6)
-        shown.run_finished(Run(), "done", "")
-        shown.run_finished(Run("ncu, clean, seed 0"), "failed", "no reference")
+        shown.run_finished(TITLE, "done", "")
+        shown.run_finished("ncu, clean, seed 0", "failed", "no reference")
     assert stream.getvalue().splitlines() == [
         "[1/2] clip, clean, seed 0: started",
         "[1/2] clip, clean, seed 0: train",
@@ -62,7 +58,7 @@ def test_what_comes_before_the_runs_is_said_at_once_and_then_every_few_seconds()
     for number in range(1, 5):
         shown.preparing("planning", f"run {number}", number, 4)
         clock.now += 2
-    shown.run_started(Run(), 0, 1)
+    shown.run_started(TITLE, 0, 1)
     shown.preparing("planning", "run 1", 1, 1)
     assert stream.getvalue().splitlines() == [
         "looking for data: cc3m",
@@ -76,7 +72,7 @@ def test_what_comes_before_the_runs_is_said_at_once_and_then_every_few_seconds()
 def test_a_resumed_stage_has_its_own_pace() -> None:
     stream, clock = io.StringIO(), Clock()
     shown = progress.Progress(stream, clock)
-    shown.run_started(Run(), 0, 1)
+    shown.run_started(TITLE, 0, 1)
     for step in (90, 91, 100):
         clock.now += 10
         shown.step(step, 100, 1.0, 1.0)
@@ -95,10 +91,10 @@ def test_a_terminal_gets_bars() -> None:
         with shown:
             shown.preparing("planning", "clip on RN50", 1, 24)
             shown._bars.refresh()
-            shown.run_started(Run(), 0, 2)
+            shown.run_started(TITLE, 0, 2)
             shown.stage("train")
             shown.step(3, 4, 0.5, 4096.0)
-            shown.run_finished(Run(), "done", "[50 %] of 2")
+            shown.run_finished(TITLE, "done", "[50 %] of 2")
     written = b""
     with os.fdopen(ours, "rb", buffering=0) as reader, contextlib.suppress(OSError):  # a terminal ends with EIO
         while chunk := reader.read(65536):  # and hands out what it has in pieces
@@ -118,10 +114,10 @@ def test_runs_beside_each_other_have_one_pace() -> None:
     shown = progress.Progress(stream, clock)
     teams = [shown.beside(), shown.beside()]
     for index, team in enumerate(teams):
-        team.run_started(Run(f"run {index}"), 10 + index, 16)
+        team.run_started(f"run {index}", 10 + index, 16)
     for index, team in enumerate(teams):
         clock.now += 30
-        team.run_finished(Run(f"run {index}"), "done")
+        team.run_finished(f"run {index}", "done")
     assert [line for line in stream.getvalue().splitlines() if "left" in line] == [
         "5 runs left, about 2:30 min",
         "4 runs left, about 2:00 min",

@@ -97,14 +97,13 @@ def test_an_error_of_several_lines_is_one_text_in_python() -> None:
 
 
 def test_progress_shows_one_line_a_stage() -> None:
-    class Run:
-        title = "clip\x1b[2J, clean\n[2/2] fake: done"
+    given = "clip\x1b[2J, clean\n[2/2] fake: done"
 
     stream = io.StringIO()
     shown = progress.Progress(stream)
-    shown.run_started(Run(), 0, 1)
+    shown.run_started(given, 0, 1)
     shown.stage("evaluate a\rb")
-    shown.run_finished(Run(), "failed", "lost\u202e\n")
+    shown.run_finished(given, "failed", "lost\u202e\n")
     title = r"[1/1] clip\x1b[2J, clean\n[2/2] fake: done"
     assert stream.getvalue().splitlines() == [
         f"{title}: started",
@@ -117,12 +116,11 @@ def test_bars_show_what_a_run_is_called() -> None:
     stream = io.StringIO()
     bars = progress.Bars(stream)
 
-    class Run:
-        title = "clip\x1b[2J\nfake"
+    given = "clip\x1b[2J\nfake"
 
-    bars.run_started(Run(), 0, 1)
+    bars.run_started(given, 0, 1)
     bars.stage("a\x1bb")
-    bars.run_finished(Run(), "done", "x\x1b")
+    bars.run_finished(given, "done", "x\x1b")
     assert "\x1b" not in stream.getvalue()
     assert r"clip\x1b[2J\nfake: done: x\x1b" in stream.getvalue()
     assert {task.description for task in bars._bars.tasks} == {"", "suite", r"clip\x1b[2J\nfake"}

@@ -141,11 +141,11 @@ def _run_in_turn(
     for number, one in enumerate(waiting):
         if cannot_start(one, summary, store, progress, options.queued):
             continue
-        progress.run_started(one.run, before + number, total)
+        progress.run_started(one.run.title, before + number, total)
         together.first(one)
         state, message = work_on_run(one, store, progress, should_stop, options.track, reader, together)
         summary.add(state, one.id, message)
-        progress.run_finished(one.run, state, message)
+        progress.run_finished(one.run.title, state, message)
         if should_stop() or together.lost or summary.full:
             summary.interrupted += [later.id for later in waiting[number + 1 :]]
             break

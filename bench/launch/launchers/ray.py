@@ -204,7 +204,7 @@ class _Queue:
                 self._lost.append(attempt)
             else:
                 self.summary.add(outcome[0], attempt.one.id, outcome[1])
-                self.progress.run_finished(attempt.one.run, *outcome)
+                self.progress.run_finished(attempt.one.run.title, *outcome)
 
     def _outcome(self, reference: Any, attempt: _Attempt, stopping: bool) -> tuple[RunOutcome, str] | None:
         """Return the final state of a task's run and a message; None if it is to be submitted again."""

@@ -99,7 +99,9 @@ def submit_all(
                 known[one.id] = job.job_id
                 note_job(store.run(one.id), job.job_id, job.paths.stdout)
                 summary.queued.append(one.id)
-                progress.run_finished(one.run, f"job {job.job_id}", f"after job {dependency}" if dependency else "")
+                progress.run_finished(
+                    one.run.title, f"job {job.job_id}", f"after job {dependency}" if dependency else ""
+                )
     return summary
 
 
