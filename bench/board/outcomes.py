@@ -152,7 +152,7 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
             continue
         if known is None:
             raise Refused(f"score: {where} does not follow from its per-example results")
-        allowed = DETECTION_TOLERANCE if one.metric in ("auroc", "average_precision") else TOLERANCE
+        allowed = DETECTION_TOLERANCE if one.metric in ("auroc", "average_precision") else SCORE_TOLERANCE
         if not abs(known[0] - one.value) <= allowed:
             raise Refused(f"score: {where} is {one.value:.6g}, and its outcomes give {known[0]:.6g}")
         if one.n != known[1]:

@@ -30,7 +30,6 @@ from bench.suite.run import TRAINING_VERSION
 from bench.training.checkpoint import CHECKPOINT_FILE, checkpoint_step, load_weights, weights_name
 from bench.training.inputs import Inputs, InputsReader
 from bench.training.job import available_device, make_job
-from bench.training.ledger import Ledger
 from bench.training.loop import Interrupted, TrainingJob, train
 
 
@@ -70,10 +69,16 @@ def execute_run(
             reset_peak_memory(device)
             job = make_job(planned.run, inputs, planned.resolved, place, reference, device)
             job.should_stop, job.on_step = should_stop, progress.step
-            if todo.train:
-                ledger = train(job)
-                if own:
-                    _close(planned, scoring, inputs, reference, own, job, ledger, todo)
+            ledger = train(job) if todo.train else None
+            if own and ledger and own.finished:
+                own.restore(map(weights_name, todo.lacking))
+            elif own and ledger:
+                own.write_json("environment.json", environment(job.device, job.group.world))
+                budget, paid = planned.run.budget, reference.ledger() if reference else None
+                spent = scored_pairs.scoring_cost(scoring, planned.resolved.scoring_flops, inputs, own)
+                own.write_json(
+                    "ledger.json", ledger.statement(budget.kind, budget.value, planned.resolved, paid, spent)
+                )
             _evaluate(planned, inputs, out, job, progress, todo.points)
         if own and not own.finished:
             own.set_status("done", step=steps, steps=steps)
@@ -109,26 +114,6 @@ def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progres
     if damaged:
         progress.stage(damaged)
     return _Todo(tuple(points), tuple(lacking), train, again)
-
-
-def _close(
-    planned: Planned,
-    scoring: Scoring,
-    inputs: Inputs,
-    reference: RunStore | None,
-    out: RunWriter,
-    job: TrainingJob,
-    ledger: Ledger,
-    todo: _Todo,
-) -> None:
-    """Write environment and ledger of a training; give a finished run the weights back that it lacked."""
-    if out.finished:
-        out.restore(map(weights_name, todo.lacking))
-        return
-    out.write_json("environment.json", environment(job.device, job.group.world))
-    budget, paid = planned.run.budget, reference.ledger() if reference else None
-    spent = scored_pairs.scoring_cost(scoring, planned.resolved.scoring_flops, inputs, out)
-    out.write_json("ledger.json", ledger.statement(budget.kind, budget.value, planned.resolved, paid, spent))
 
 
 def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:

@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from multiprocessing import Pipe, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -117,14 +116,12 @@ class _Team:
         self.send(one)
 
     def _start(self) -> None:
-        world = self.options.ranks
         self._folder = folder = TemporaryDirectory(ignore_cleanup_errors=True)
-        for rank in range(world):
+        given = (self.number, Path(folder.name) / "meeting", self.store.root, registry.known_plugins(), self.options)
+        for rank in range(self.options.ranks):
             ours, theirs = Pipe()
-            place = _Place(rank, world, self.number * world + rank, Path(folder.name) / "meeting")
             with theirs:
-                arguments = (theirs, place, self.store.root, registry.known_plugins(), self.options)
-                self._processes.append(start_process(serve_runs, arguments, IMPORTED_MODULES))
+                self._processes.append(start_process(serve_runs, (theirs, rank, *given), IMPORTED_MODULES))
             self.connections.append(ours)
 
     def send(self, one: Planned | None) -> None:
@@ -185,16 +182,6 @@ class _Team:
             self._folder.cleanup()
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Rank and device of one process of a team."""
-
-    rank: int
-    world: int  #: processes in the team
-    device: int  #: index of its GPU, modulo the number of GPUs; unused without GPUs
-    meeting: Path  #: the file through which torch.distributed connects the ranks
-
-
 class _Starter(Progress):
     """The process that started this one: it is sent the progress of a run, and says that the run is to stop."""
 
@@ -230,12 +217,21 @@ class _Starter(Progress):
             self.send("step", step, steps, loss, samples_per_second)
 
 
-def serve_runs(connection: Connection, place: _Place, root: Path, plugins: list[str], options: LaunchOptions) -> None:
+def serve_runs(
+    connection: Connection,
+    rank: int,
+    team: int,
+    meeting: Path,
+    root: Path,
+    plugins: list[str],
+    options: LaunchOptions,
+) -> None:
     """Make the runs that arrive through `connection` until its other end closes; the first rank reports.
 
-    If the starter dies during a run, the run stops at a checkpoint.
+    team: its number. meeting: the file through which torch.distributed connects the team's ranks. If the starter dies
+    during a run, the run stops at a checkpoint.
     """
-    starter = _Starter(connection)
+    starter, world = _Starter(connection), options.ranks
 
     def terminate(_number: int, _frame: object) -> None:
         starter.terminated = True
@@ -243,23 +239,23 @@ def serve_runs(connection: Connection, place: _Place, root: Path, plugins: list[
     for number in STOP_SIGNALS:  # the starter hears those that all processes of a job get
         signal.signal(number, terminate if number == signal.SIGTERM else signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    os.environ["LOCAL_WORLD_SIZE"] = str(place.world * options.jobs)  # torchrun's; the loader divides the cores by it
+    os.environ["LOCAL_WORLD_SIZE"] = str(world * options.jobs)  # torchrun's; the loader divides the cores by it
     if torch.cuda.is_available():
-        torch.cuda.set_device(place.device % torch.cuda.device_count())
+        torch.cuda.set_device((team * world + rank) % torch.cuda.device_count())
     for plugin in plugins:
         registry.add_plugin(plugin)
     ranks, store, reader = ALONE, Store(root), InputsReader()
-    if place.world > 1:
+    if world > 1:
         above = parent_process()
         orphaned = lambda: above is not None and not above.is_alive()  # noqa: E731
-        ranks = Ranks(place.rank, place.world, FileStore(str(place.meeting), place.world), orphaned=orphaned)
+        ranks = Ranks(rank, world, FileStore(str(meeting), world), orphaned=orphaned)
     with open(os.devnull, "w") as unread:
-        progress = Progress(unread) if place.rank else starter
+        progress = Progress(unread) if rank else starter
         with contextlib.suppress(EOFError, OSError):
             while True:
                 one = connection.recv()
                 if one is None:  # a request to stop that came after the end of its run
                     continue
                 end = work_on_run(one, store, progress, starter.should_stop, options.track, reader, ranks)
-                if not place.rank:
+                if not rank:
                     starter.send("end", *end)

@@ -11,13 +11,11 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.errors import UserError, nearest
-from bench.registry import Registry
 from bench.store import Claim, ClaimLost, Record, RunStore, RunWriter
 
 if TYPE_CHECKING:
@@ -80,24 +78,15 @@ class WeightsAndBiases:
         self._run.summary[name if at == 1.0 else f"{name} at {at:.0%}"] = value
 
 
-@dataclass(frozen=True)
-class Tracker:
-    """One service that runs are streamed to. Its name is that of the package and of the extra that it needs."""
-
-    name: str  #: the word of `--track NAME`
-    open: Callable[[Path, RunStore, str], Sink]  #: (folder of the tracker in the results, run, title) -> an open sink
-
-
-TRACKERS: Registry[Tracker] = Registry(
-    "a tracker", (Tracker("tensorboard", TensorBoard), Tracker("wandb", WeightsAndBiases))
-)
+#: word of `--track`, which is the name of the package and of the extra that it needs -> what opens a sink, given the
+#: tracker's folder in the results, the run and its title
+TRACKERS: dict[str, Callable[[Path, RunStore, str], Sink]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
 
 
 def refuse_missing_tracker(name: str) -> None:
     """Raise UserError for a tracker that is unknown or not installed, or if nobody is logged in to it."""
     if name not in TRACKERS:
-        names = TRACKERS.names()
-        raise UserError(f"--track {name}: should be {' or '.join(names)}{nearest(name, names)}")
+        raise UserError(f"--track {name}: should be {' or '.join(TRACKERS)}{nearest(name, TRACKERS)}")
     if find_spec(name) is None:
         raise UserError(f"--track {name}: is not installed; pip install 'robust-cl-bench[{name}]'")
     if name == "wandb":
@@ -177,7 +166,7 @@ def tracked_writer(run: RunWriter, name: str | None, title: str, steps: int) -> 
         yield run
         return
     folder = run.folder.parents[1] / name
-    out = Tracked(run.own_claim, steps, lambda: TRACKERS[name].open(folder, run, title))
+    out = Tracked(run.own_claim, steps, lambda: TRACKERS[name](folder, run, title))
     try:
         yield out
     finally:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bench.errors import UserError
-from bench.launch.trackers import TRACKERS, Tracker, refuse_missing_tracker, tracked_writer
+from bench.launch.trackers import TRACKERS, refuse_missing_tracker, tracked_writer
 from bench.store import ClaimLost, Record, RunStore, RunWriter, Store, writing
 
 
@@ -101,7 +101,7 @@ def test_a_service_is_sent_nothing_and_no_end_after_the_claim_is_lost(tmp_path: 
         def close(self) -> None:
             sent.append("end")
 
-    TRACKERS.add(Tracker("service", lambda *_: Service()))
+    TRACKERS["service"] = lambda *_: Service()
     try:
         run = Store(tmp_path).run("a" * 64)
         with writing(run) as writer, tracked_writer(writer, "service", "clip", 40) as out:
@@ -118,7 +118,7 @@ def test_a_service_is_sent_nothing_and_no_end_after_the_claim_is_lost(tmp_path: 
             with pytest.raises(ClaimLost):
                 out.append_metrics({"step": 1, "loss": 2.0})
     finally:
-        TRACKERS.remove("service")
+        del TRACKERS["service"]
     assert sent == [(0, {"loss": 1.0})]
 
 

@@ -177,7 +177,6 @@ class _Queue:
         one = attempt.one
         log = self.store.suite(self.suite).resolve() / "ray" / f"{one.id[:SHORT_ID]}.log"
         root, data = self.store.root.resolve(), data_folder.data_root().resolve()
-        task = _Task(one, root, data, registry.known_plugins(), self.options, log)
         remote = ray.remote(_make).options(
             num_cpus=self._cpus(one),
             num_gpus=self.settings.gpus,
@@ -185,7 +184,7 @@ class _Queue:
             max_retries=0,  # whether a lost task is started again is decided here
             name=one.run.title,
         )
-        reference = remote.remote(task)
+        reference = remote.remote(one, root, data, registry.known_plugins(), self.options, log)
         self._tasks[reference] = attempt
         note_job(self.store.run(one.id), f"ray-{reference.task_id().hex()[:8]}", log, process_identity())
 
@@ -240,34 +239,24 @@ class _Queue:
         return mark_failed(attempt.one, self.store, message, {"type": "Process", "message": message})
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What a task is given. Ray pickles it."""
-
-    one: Planned
-    root: Path
-    data: Path
-    plugins: list[str]
-    options: LaunchOptions
-    log: Path
-
-
-def _make(task: _Task) -> tuple[RunOutcome, str]:
+def _make(
+    one: Planned, root: Path, data: Path, plugins: list[str], options: LaunchOptions, log: Path
+) -> tuple[RunOutcome, str]:
     """Make one run in a process of Ray, in a log of its own; return its final state and a message.
 
     Ray cancels a task by SIGINT, again and again; `run_all` takes it for a request to stop at a checkpoint.
     """
-    data_folder.use_data_folder(task.data)
-    for plugin in task.plugins:
+    data_folder.use_data_folder(data)
+    for plugin in plugins:
         registry.add_plugin(plugin)
-    task.log.parent.mkdir(parents=True, exist_ok=True)
-    store = Store(task.root)
-    with task.log.open("a", encoding="utf-8") as log:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    store = Store(root)
+    with log.open("a", encoding="utf-8") as stream:
         try:
-            summary = run_all([task.one], store, Progress(log), task.options)
+            summary = run_all([one], store, Progress(stream), options)
         except DiskFull as full:
             return "full", str(full)
     if summary.failed:
-        error = store.run(task.one.id).status().get("error", {})
+        error = store.run(one.id).status().get("error", {})
         return "failed", f"{error['type']}: {error['message']}" if error else ""
     return "busy" if summary.busy else "interrupted" if summary.interrupted else "done", ""
