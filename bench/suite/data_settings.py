@@ -131,7 +131,7 @@ class DataSettings(Model):
         return shards
 
     @model_validator(mode="after")
-    def _fits_the_embedded(self) -> Self:
+    def _fields_fit(self) -> Self:
         if self.embedded:
             own = training_sets.TRAINING_SETS[self.name].sizes
             if self.size not in own:
@@ -140,10 +140,6 @@ class DataSettings(Model):
             for field in ("shards", "index", "rows"):
                 if getattr(self, field) is not None:
                     raise fault(f"{self.name} comes with the package and has none; omit it", field)
-        return self
-
-    @model_validator(mode="after")
-    def _features_have_a_folder(self) -> Self:
         for field in ("widths", "feature_dropout", "get"):
             shards = field == "get" and not self.embedded
             if getattr(self, field) and not (self.on_features or shards):

@@ -53,17 +53,13 @@ class KeepSettings(Model):
                 raise fault("no run of this suite scores the pairs; omit it", name)
         if self.weights is None and not self.entry.about:
             raise fault(f"{self.kind} needs those of a model with variances, such as a stored run of ProLIP", "weights")
-        return self
-
-    @model_validator(mode="after")
-    def _of_open_clip(self) -> Self:
         if self.towers is not None and self.weights is None:
             raise fault("is of keep.weights; name the file, or omit it", "towers")
-        field, name = ("towers", self.towers) if self.towers else ("weights", self.architecture)
-        if name is not None and name not in architectures.open_clip_config_files():
-            known = nearest(name, architectures.open_clip_config_files())
-            raise fault(f"{name!r} is no architecture of open_clip{known}", field)
-        if name is not None and (message := tower_families.unknown_tower("image", name)):
+        field, model = ("towers", self.towers) if self.towers else ("weights", self.architecture)
+        if model is not None and model not in architectures.open_clip_config_files():
+            known = nearest(model, architectures.open_clip_config_files())
+            raise fault(f"{model!r} is no architecture of open_clip{known}", field)
+        if model is not None and (message := tower_families.unknown_tower("image", model)):
             raise fault(message, field)
         return self
 

@@ -76,26 +76,18 @@ class NoiseSettings(Model):
         return any(one.natural for one in self.kinds)
 
     @model_validator(mode="after")
-    def _a_file_for_each_rate(self) -> Self:
+    def _files_options_and_seeds_fit(self) -> Self:
         noisy = [rate for rate in self.rates if rate]
         if self.entry.files and len(self.files) != len(noisy):
             raise fault(f"{len(self.files)} files for {len(noisy)} rates above 0; give one for each", "files")
         if self.files and not self.entry.files:
             with_files = " or ".join(repr(entry.name) for entry in KINDS if entry.files)
             raise fault(f"only noise of kind {with_files} has files, this is {self.kind!r}", "files")
-        return self
-
-    @model_validator(mode="after")
-    def _options_of_the_kind(self) -> Self:
         try:
             self.chosen_options()
         except ValidationError as error:
             place, message = faults_of(error, self.entry.options)[0]
             raise fault(message, "options", *place) from error
-        return self
-
-    @model_validator(mode="after")
-    def _a_count_for_each_rate(self) -> Self:
         by_budget = [counts for counts in self.seeds if isinstance(counts, tuple)]
         if by_budget and len(by_budget) < len(self.seeds):
             raise fault("should hold numbers alone, or a list for each budget", "seeds")

@@ -101,15 +101,6 @@ class Suite(Model):
         start = info.data.get("start")
         return tuple(one if one.start else one.model_copy(update={"start": start}) for one in methods)
 
-    @model_validator(mode="after")
-    def _not_too_many(self) -> Self:
-        runs = sum(len(seeds) for *_, seeds in self._levels()) * len(self.towers) * len(self.methods)
-        trials = self.tune.runs * len(self.methods) if self.tune else 0
-        for place, count in (("seeds", runs), ("tune", trials)):
-            if count > MAX_RUNS:
-                raise fault(f"makes {count:,} runs with {len(self.methods)} methods; at most {MAX_RUNS:,}", place)
-        return self
-
     @field_validator("train")
     @classmethod
     def _an_augmentation_that_fits(cls, train: TrainSettings, info: ValidationInfo) -> TrainSettings:
@@ -119,6 +110,11 @@ class Suite(Model):
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:
+        runs = sum(len(seeds) for *_, seeds in self._levels()) * len(self.towers) * len(self.methods)
+        trials = self.tune.runs * len(self.methods) if self.tune else 0
+        for section, count in (("seeds", runs), ("tune", trials)):
+            if count > MAX_RUNS:
+                raise fault(f"makes {count:,} runs with {len(self.methods)} methods; at most {MAX_RUNS:,}", section)
         for place, message in misfits(self):
             raise fault(message, *place)
         return self

@@ -53,16 +53,12 @@ class TrainSettings(Model):
         return values
 
     @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
+    def _numbers_fit(self) -> Self:
         if self.batch % self.bn_group:
             raise fault(f"{self.bn_group} does not divide batch {self.batch}", "bn_group")
         if self.micro_batch is not None and (self.micro_batch > self.batch or self.micro_batch % self.bn_group):
             whole = f"at most batch {self.batch} and a multiple of bn_group {self.bn_group}"
             raise fault(f"{self.micro_batch} should be {whole}", "micro_batch")
-        return self
-
-    @model_validator(mode="after")
-    def _learning_rate_falls(self) -> Self:
         if self.final_lr > self.lr:
             raise fault(f"{self.final_lr:g} should be at most lr {self.lr:g}, from which the cosine falls", "final_lr")
         return self
