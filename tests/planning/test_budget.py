@@ -10,8 +10,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.errors import UserError
-from bench.planning.budget import resolve_budget
 from bench.planning.flops import count_step_flops
+from bench.planning.planner import resolve_budget
 from bench.suite.settings import TowerSettings
 from bench.towers.build import OpenClipTowers, build_towers
 from bench.towers.tokenization import SmallVocabulary

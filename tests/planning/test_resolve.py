@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bench.adapters import hyperparameters, registry
 from bench.errors import UserError
 from bench.planning import trial_settings, tune
-from bench.planning.budget import resolve_budget
+from bench.planning.planner import resolve_budget
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import load_suite
 from bench.suite.tune_settings import TuneSettings
