@@ -46,9 +46,6 @@ class SeedNeeds:
         for noise in dict.fromkeys(line.contrast.noise for line in self.lines):
             rows = [head, *(_row(line) for line in self.lines if line.contrast.noise == noise)]
             parts += ["", noise, *(f"  {line}" for line in align_columns(rows, right=True))]
-        return join_lines([*parts, "", *self._notes()])
-
-    def _notes(self) -> list[str]:
         notes = [
             "sd: of (method - baseline) over seeds, median over methods; those near chance are left out",
             "detectable, seeds: if all methods are tested against the baseline, at 5 % over their number",
@@ -58,7 +55,7 @@ class SeedNeeds:
             notes.append(f"resolution: the difference of {self.oracle}, in detectable differences of one method")
         else:
             notes.append("resolution is not known: no row of the suite is the baseline with `keep: oracle`")
-        return [f"note: {note}" for note in (*notes, *self.damaged)]
+        return join_lines([*parts, "", *(f"note: {note}" for note in (*notes, *self.damaged))])
 
 
 def seed_needs(suite: str, store: Store, points: float = 1.0) -> SeedNeeds:

@@ -53,7 +53,7 @@ def _gibbs(key: str, expected: OracleEntry) -> KnownValues:
     weighted = log_w + (method.scale() * z["image"] @ z["text"].T).detach()
     compare = partial(_within_errors, expected["n_chains"])
     yield compare("mean loss", weighted, _mean_loss, expected["mean_loss"])
-    yield compare("shares", weighted, _shares, expected["mean_posterior_share"])
+    yield compare("shares", weighted, lambda part: part.softmax(2).mean(0), expected["mean_posterior_share"])
     medians = {"positives": ("median_w_plus", eye), "negatives": ("median_w_minus", ~eye)}
     for what, (median, cells) in medians.items():
         yield compare(f"ln median of {what}", log_w[:, cells], torch.median, math.log(expected[median]))
@@ -68,11 +68,6 @@ def _gibbs(key: str, expected: OracleEntry) -> KnownValues:
 def _mean_loss(weighted: Tensor) -> Tensor:
     """[chains, B, B] -> minus the log share of the positive."""
     return (weighted.logsumexp(2) - weighted.diagonal(dim1=1, dim2=2)).mean()
-
-
-def _shares(weighted: Tensor) -> Tensor:
-    """[chains, B, B] -> [B, B] mean softmax."""
-    return weighted.softmax(2).mean(0)
 
 
 def _within_errors(

@@ -140,13 +140,7 @@ def _text_variance(expected: float) -> KnownValues:
 
 @case("prolip", "prolip/checks/towers/*tokens*")
 def _masked_tokens(key: str, expected: Any) -> KnownValues:
-    full, masked = _tokens()
-    wanted = (full, [expected, 16]) if key == "full_tokens" else (masked, expected[:2])
-    yield KnownValue("tokens and rows", torch.tensor(wanted[0]), wanted[1], 0.0, 0.0)
-
-
-def _tokens() -> list[tuple[int, int]]:
-    """Return tokens and rows of the calls of the image tower: on all 16 rows, then on the two masked ones."""
+    """Compare tokens and rows of the calls of the image tower: on all 16 rows, then on the two masked ones."""
     method, towers = _prepared(keep_patches=True, masked_share=2 / 16)
     seen: list[tuple[int, int]] = []
     hook = towers.visual.get_submodule("transformer").register_forward_pre_hook(
@@ -154,4 +148,6 @@ def _tokens() -> list[tuple[int, int]]:
     )
     method.encode(towers, lab.some_rows(towers, 16))
     hook.remove()
-    return seen
+    full, masked = seen
+    wanted = (full, [expected, 16]) if key == "full_tokens" else (masked, expected[:2])
+    yield KnownValue("tokens and rows", torch.tensor(wanted[0]), wanted[1], 0.0, 0.0)
