@@ -32,7 +32,7 @@ class DiskFull(UserError):
     """The disk is full. Whoever makes runs stops: no further one would fit either."""
 
 
-EXIT_UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command goes on
+EXIT_UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command continues
 MAX_LISTED_WORDS = 50  #: valid words that one line of a message holds
 
 
@@ -78,7 +78,7 @@ _REMEDIES = {
     errno.ENFILE: "too many files are open on this machine; end other programs, then give the same command again",
     errno.EFBIG: "the file would be larger than allowed; raise the limit with `ulimit -f unlimited`",
     errno.EIO: "the disk reports an error; check it, or choose another place",
-    errno.ENOMEM: "no memory is left; end other programs, or use fewer --jobs",
+    errno.ENOMEM: "out of memory; end other programs, or use fewer --jobs",
     errno.EAGAIN: "the system lacks resources for this now; end other programs, or use fewer --jobs",
 }
 

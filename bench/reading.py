@@ -111,7 +111,7 @@ def map_array(path: Path | str) -> npt.NDArray[Any]:
         if mapped.offset + mapped.nbytes != size:
             raise ValueError(f"it says {mapped.offset + mapped.nbytes:,} bytes and has {size:,}")
     except Exception as error:  # a malformed header raises anything from SyntaxError to MemoryError
-        raise ValueError(f"it is no whole .npy file of numbers: {one_line(error, 120)}") from error
+        raise ValueError(f"it is not a complete .npy file of numbers: {one_line(error, 120)}") from error
     return np.asarray(mapped)
 
 

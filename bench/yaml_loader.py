@@ -61,7 +61,7 @@ def _limit(line: int, values: int, depth: int) -> None:
     if values > MAX_VALUES:
         raise InvalidYaml(line, f"more than {MAX_VALUES:,} values, aliases written out; make it smaller")
     if depth > MAX_DEPTH + 1:
-        raise InvalidYaml(line, f"nested deeper than {MAX_DEPTH} levels; make it flatter")
+        raise InvalidYaml(line, f"nested deeper than {MAX_DEPTH} levels; nest it less deeply")
 
 
 def _text(loader: yaml.SafeLoader, node: yaml.Node, pattern: re.Pattern[str], what: str) -> str:

@@ -152,7 +152,7 @@ def _step(target: Any, part: str, source: str) -> Any:
     names = [str(item.get("label", item.get("method")) if isinstance(item, dict) else item) for item in target]
     if part in names:
         return names.index(part)
-    raise UserError(f"{source}: {part!r} is no entry of the list{nearest(part, names)}")
+    raise UserError(f"{source}: {part!r} is not an entry of the list{nearest(part, names)}")
 
 
 def faults_of(error: ValidationError, model: type[BaseModel]) -> list[FieldFault]:

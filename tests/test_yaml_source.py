@@ -135,8 +135,8 @@ def test_what_stood_inside_a_replaced_value_is_forgotten(tmp_path: Path) -> None
         ("=3", "should look like"),
         ("a..b=3", "should look like"),
         ("a=[1", "'[1' is not valid YAML"),
-        ("methods.clap.lr=1", "'clap' is no entry of the list; did you mean 'clip'?"),
-        ("methods.2=ncu", "'2' is no entry of the list"),
+        ("methods.clap.lr=1", "'clap' is not an entry of the list; did you mean 'clip'?"),
+        ("methods.2=ncu", "'2' is not an entry of the list"),
     ],
 )
 def test_a_set_that_cannot_be_is_refused(tmp_path: Path, assignment: str, said: str) -> None:

@@ -214,7 +214,7 @@ def _check(method: type[Method], path: Path) -> None:
     for preset, values in method.presets.items():
         for key in values:
             if key not in fields:
-                raise UserError(f"{path}: preset {preset!r}: {key!r} is no field of Config{nearest(key, fields)}")
+                raise UserError(f"{path}: preset {preset!r}: {key!r} is not a field of Config{nearest(key, fields)}")
     if method.side not in _SIDES:
         raise UserError(f"{path}: side of {method.__name__} is {method.side!r}{nearest(method.side, _SIDES)}")
     if method.side == "reference" and method.reference is None:
@@ -225,6 +225,6 @@ def _check(method: type[Method], path: Path) -> None:
     for word in getattr(method, "needs", ()):
         if word not in typing.get_args(protocol.Need):
             known = nearest(word, typing.get_args(protocol.Need))
-            raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is no need{known}")
+            raise UserError(f"{path}: needs of {method.__name__} holds {word!r}, which is not a need{known}")
     if start is not None and start not in _sources():
         raise UserError(f"{path}: reference {start!r} is not a method{nearest(start, method_names())}")

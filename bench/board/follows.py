@@ -48,9 +48,9 @@ def run_with_method(settings: Mapping[str, Any]) -> Run:
         own["noise"] = None
     for name in _ADDRESSED:
         if canonical(own.get(name)) != canonical(address.get(name)):
-            raise Refused(f"{name}: the settings say other than the address, which the run's id is the digest of")
+            raise Refused(f"{name}: differs from the address, of which the run's id is the digest")
     if bool(settings.get("start")) != ("start" in address):
-        raise Refused("start: the settings say other than the address, which the run's id is the digest of")
+        raise Refused("start: differs from the address, of which the run's id is the digest")
     return run
 
 
@@ -186,7 +186,7 @@ def refuse_other_steps(run: RunStore, settings: Mapping[str, Any], reader: Input
     inputs = reader.for_model(own)
     resolved, ledger = counted_steps(own, inputs), run.ledger()
     if canonical(resolved.to_json()) != canonical(ResolvedSteps.from_json(settings["resolved"]).to_json()):
-        raise Refused("resolved: its budget pays for other steps, or they cost otherwise, when they are counted again")
+        raise Refused("resolved: a recount gives other steps or other costs")
     method = hyperparameters.make_method(own.method, None, own.config, inputs.facts)
     costs = [(steps * resolved.batch, method.cost(phase)) for phase, steps in resolved.phases]
     for side, other in (("image", "side_image"), ("text", "side_text")):

@@ -86,7 +86,7 @@ def _trained(store: Store, stored: RunStore, where: Store) -> Run:
             words = f"this checkout gives it the id {planned.id[:SHORT_ID]}: {', '.join(other)} differ"
             commit = stored.environment().get("commit")
             raise UserError(
-                f"run {stored.id[:SHORT_ID]}: cannot be trained again as it was; {words} (made at commit {commit})"
+                f"run {stored.id[:SHORT_ID]}: cannot be retrained identically; {words} (made at commit {commit})"
             )
         state, message = work_on_run(
             replace(planned, lent=True), where, Progress(), lambda: False, reader=planner.reader
@@ -120,7 +120,7 @@ def _compared(stored: RunStore, again: RunStore, title: str) -> Retrained:
     if weights[0] == weights[1]:
         known, new = _finals(stored), _finals(again)
         differing = sum(value != new.get(key) for key, value in known.items())
-        scores = f"{differing} of {len(known)} scores are others" if differing else f"all {len(known)} scores are equal"
+        scores = f"{differing} of {len(known)} scores differ" if differing else f"all {len(known)} scores are equal"
         return Retrained(stored.id, title, not differing, f"the weights have the same bytes, and {scores}")
     if _machine(stored) == _machine(again):
         return Retrained(stored.id, title, False, "the weights have other bytes on the same type of machine")

@@ -128,7 +128,7 @@ def unknown_set(name: str) -> str:
     if known(name):
         return ""
     if not name.startswith("wds_"):
-        return f"{name!r} is no evaluation data set{nearest(name, evaluation_sets())}"
+        return f"{name!r} is not an evaluation data set{nearest(name, evaluation_sets())}"
     stem = name.removeprefix("wds_")  # "pets_test" and "pets" may both be pets
     stems = (stem, stem.removesuffix("_test"))
     called = (

@@ -42,7 +42,7 @@ class EditOptions(NoiseOptions):
     @model_validator(mode="after")
     def _a_strength_of_the_op(self) -> Self:
         if self.op == "boilerplate" and self.strength is not None:
-            raise fault("boilerplate replaces whole texts; leave the strength away", "strength")
+            raise fault("boilerplate replaces whole texts; omit strength", "strength")
         if self.op in ("drop", "truncate") and self.strength is not None and self.strength > 1:
             raise fault(f"{self.strength:g} should be a share of the words, at most 1", "strength")
         return self

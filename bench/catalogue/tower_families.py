@@ -107,7 +107,7 @@ def _open_clip_text(name: str) -> TowerConfig:
 
 def _writes_captions(name: str) -> str:
     captions = "multimodal_cfg" in architectures.open_clip_config(name)
-    return f"{name!r} writes captions (CoCa); it is no tower that images and texts are compared by" * captions
+    return f"{name!r} writes captions (CoCa); it is not a tower that images and texts are compared by" * captions
 
 
 def _other_than_a_transformer(config: TowerConfig) -> str:

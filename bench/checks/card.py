@@ -66,7 +66,7 @@ def space_faults(kind: type[Method], optional: bool = False) -> str:
         return f"{len(space)} hyper-parameters, should be at most {MAX_SPACE}"
     for name, one in space.items():
         if name not in fields:
-            return f"{name!r} is no field of Config{nearest(name, fields)}"
+            return f"{name!r} is not a field of Config{nearest(name, fields)}"
         if not isinstance(one, Linear | Choice):
             return f"{name}: {one!r} should be Log(low, high), Linear(low, high) or Choice((...))"
         if isinstance(one, Linear) and not (0 if isinstance(one, Log) else -math.inf) < one.low < one.high < math.inf:
@@ -148,7 +148,7 @@ def identities(subject: Subject) -> None:
     for identity in subject.kind.identities:
         for key in identity.config:
             if key not in fields:
-                raise Failed(f"identity {identity.claim!r}: {key!r} is no field of Config{nearest(key, fields)}")
+                raise Failed(f"identity {identity.claim!r}: {key!r} is not a field of Config{nearest(key, fields)}")
         names = subject.embedded(Variant(f"identity {identity.claim}", identity.config))[1]
         for rows, seed in ((6, 0), (BATCH, 1), (BATCH, 2)):
             draws = torch.Generator().manual_seed(seed)

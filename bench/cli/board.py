@@ -18,7 +18,7 @@ BOARD = Path("results/board")
 
 @app.command()
 def reference(
-    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A folder with one folder a comparison.")] = Path(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A folder with one folder per comparison.")] = Path(
         "results/reference"
     ),
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where; else beside the archives.")] = None,
@@ -89,7 +89,7 @@ def check(
         echo("no bundles")
     if rerun is not None:
         if len(outcomes) != 1:
-            raise UserError(f"--rerun: takes one bundle, and there are {len(outcomes)}")
+            raise UserError(f"--rerun: needs exactly one bundle, not {len(outcomes)}")
         verified = rerun_bundle(outcomes[0].path, rerun)
         echo(f"rerun: {verified.title}: {verified.text}")
         if not verified.consistent:

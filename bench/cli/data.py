@@ -14,7 +14,7 @@ app = typer.Typer(help="Training and evaluation data on disk.", no_args_is_help=
 
 
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, help="Processes; default: one a core.", show_default=False)
+    int | None, typer.Option("--workers", min=1, help="Processes; default: one per core.", show_default=False)
 ]
 
 
@@ -38,7 +38,7 @@ def index(
     ] = 0.01,
     each_caption: Annotated[
         bool,
-        typer.Option("--each-caption", help="One row a caption, not one an image: for index files of NCR and DECL."),
+        typer.Option("--each-caption", help="One row per caption, not per image: for index files of NCR and DECL."),
     ] = False,
     data: DataFolder = None,
 ) -> None:
@@ -126,12 +126,12 @@ def shard(
         typer.Option("--caption-column", metavar="NAME", help="Default: title; of Parquet: caption or text."),
     ] = None,
     key_column: Annotated[
-        str | None, typer.Option("--key-column", metavar="NAME", help="Names of pairs; default: their numbers.")
+        str | None, typer.Option("--key-column", metavar="NAME", help="The column of keys; default: numbers.")
     ] = None,
     split: Annotated[
         list[str] | None, typer.Option("--split", metavar="NAME", help="Of Karpathy's JSON; may be repeated.")
     ] = None,
-    per_shard: Annotated[int, typer.Option("--per-shard", min=1, help="Pairs of a shard.")] = 10_000,
+    per_shard: Annotated[int, typer.Option("--per-shard", min=1, help="Pairs per shard.")] = 10_000,
     workers: Workers = None,
 ) -> None:
     """Pack images and captions into webdataset shards, which `bench data index` reads. A stopped pack goes on.

@@ -21,7 +21,7 @@ class StoredDtype(StrEnum):
     float32 = "float32"
 
 
-Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the feature set, which is made.")]
+Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the new feature set.")]
 
 # Options of `extract`
 DataSet = Annotated[
@@ -44,7 +44,7 @@ ForSuite = Annotated[
     typer.Option("--for", metavar="SUITE", help="The evaluation sets of a suite on these features as well."),
 ]
 Prompts = Annotated[
-    Path | None, typer.Option("--prompts", metavar="FILE", help="Further texts, one a line, beside the captions.")
+    Path | None, typer.Option("--prompts", metavar="FILE", help="Further texts, one per line, beside the captions.")
 ]
 Views = Annotated[int, typer.Option("--views", min=1, max=64, help="Stored views; all but the first are augmented.")]
 

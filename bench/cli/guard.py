@@ -81,14 +81,14 @@ def explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, InUse):
         return EXIT_UNFINISHED, str(error)
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, "interrupted; the same command goes on or begins again"
+        return INTERRUPTED, "interrupted; the same command continues or begins again"
     if _is_out_of_memory(error):
-        return BAD_INPUT, f"no memory is left ({_named(error)}); use a smaller batch, fewer --jobs, or another machine"
+        return BAD_INPUT, f"out of memory ({_named(error)}); use a smaller batch, fewer --jobs, or another machine"
     cause = error.__context__
     if isinstance(error, RuntimeError) and isinstance(cause, OSError) and cause.errno == errno.ELOOP:  # `Path.resolve`
         return explain(cause)
     if isinstance(error, RecursionError):
-        return BAD_INPUT, f"an input is nested too deeply ({_named(error)}); make it flatter. {_saved(error)}"
+        return BAD_INPUT, f"an input is nested too deeply ({_named(error)}); nest it less deeply. {_saved(error)}"
     if isinstance(error, Unfit):
         return BAD_INPUT, f"{error.filename}: {error.strerror}; name another file"
     if remedy := system_fault(error):
@@ -126,7 +126,7 @@ def _saved(error: BaseException) -> str:
             file.write(text)
     except OSError as failure:
         echo(*text.split("\n"), err=True)
-        return f"The traceback stands above, because it could not be written ({one_line(failure, _MAX_LETTERS)})"
+        return f"The traceback is above, because it could not be saved ({one_line(failure, _MAX_LETTERS)})"
     return f"The traceback is in {file.name}"
 
 

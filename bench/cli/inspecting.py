@@ -25,12 +25,12 @@ def embeddings(
     suite: options.SuiteName,
     labels: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[LABEL]...", help="Rows of the suite; default: the baseline and the best other one."),
+        typer.Argument(metavar="[LABEL]...", help="Labels of the suite; default: the baseline and the best other one."),
     ] = None,
     noise: Annotated[
         str | None, typer.Option("--noise", metavar="LABEL", help="As in tables; default: the highest rate.")
     ] = None,
-    count: Annotated[int, typer.Option("--count", min=5, max=5000, help="Training pairs to place.")] = 300,
+    count: Annotated[int, typer.Option("--count", min=5, max=5000, help="Number of training pairs.")] = 300,
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of t-SNE; the map is the same each time.")
     ] = 0,
@@ -111,7 +111,7 @@ def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) ->
     chosen = labels or baseline_and_best(results, block)
     for label in chosen:
         if label not in results.methods:
-            raise UserError(f"{label!r} is no row of suite {results.suite}{nearest(label, results.methods)}")
+            raise UserError(f"{label!r} is not a label of suite {results.suite}{nearest(label, results.methods)}")
     runs = {
         label: next((run.run for run in results.of(label, block) if run.status["state"] == "done"), None)
         for label in chosen

@@ -14,7 +14,8 @@ from bench.errors import UserError
 
 def methods(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[METHOD]...", help="All that is known of these; else a line each.")
+        list[str] | None,
+        typer.Argument(metavar="[METHOD]...", help="Everything known of these; otherwise one line per method."),
     ] = None,
     cite: Annotated[bool, typer.Option("--cite", help="Print their BibTeX, entries that several share once.")] = False,
     suite: Annotated[str | None, typer.Option("--suite", metavar="SUITE", help="The methods of a suite.")] = None,
@@ -65,7 +66,7 @@ def check(
     from bench.cli.text import write_file
 
     if (method is None) != everything:
-        raise UserError("bench check: say either a method (a name or a file) or --all")
+        raise UserError("bench check: give a method (a name or a file) or --all")
     results = suite.check_all(echo) if method is None else suite.check(method, echo)
     if everything:
         echo("", *suite.checks_matrix(results).split("\n"))

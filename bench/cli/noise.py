@@ -91,7 +91,7 @@ def audit(
 
         pictures = zip(example_pairs(audited.pairs, audited.rows[:count]), confidences, strict=False)
         items = [(picture, f"confidence {confidence:.3f}", None) for picture, (_, confidence) in pictures]
-        heading = f"The {len(items)} of least confidence, which are not all wrong"
+        heading = f"The {len(items)} pairs of lowest confidence, not all of them wrong"
         page = pictures_page(f"Pairs of {audited.pairs.name} that look wrong", audited.lines, [(heading, items)])
         write_file("--html", html, page.encode())
         echo(html)

@@ -28,7 +28,7 @@ Overrides = Annotated[
     typer.Option("--set", metavar="A.B=VALUE", help="Change a value of the suite, as in --set train.lr=1e-3."),
 ]
 Plugins = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="FILE", help="A file with one more method; its code is run.")
+    list[str] | None, typer.Option("--plugin", metavar="FILE", help="A file with a method; its code is executed.")
 ]
 DataFolder = Annotated[
     Path | None,
@@ -61,9 +61,9 @@ Jobs = Annotated[
         help="Runs at a time, each with train.threads; auto: as cores and memory allow.",
     ),
 ]
-Gpus = Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs a run, with a process each.")]
+Gpus = Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs per run, with one process each.")]
 Processes = Annotated[
-    int | None, typer.Option("--processes", min=1, help="Processes a run, on a machine without GPUs.")
+    int | None, typer.Option("--processes", min=1, help="Processes per run, on a machine without GPUs.")
 ]
 LauncherName = Annotated[
     str,
@@ -73,7 +73,7 @@ Track = Annotated[
     str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Stream metrics there as well.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be run, what it would take, what is missing; run nothing.")
+    bool, typer.Option("--dry-run", help="Print the runs, their cost and what is missing; execute nothing.")
 ]
 PlanOnly = Annotated[
     bool, typer.Option("--plan-only", help="Queue the runs for `bench worker`, which trains them; train nothing.")
@@ -114,7 +114,7 @@ def store_at(results: Path) -> Store:
     from bench.store import Store
 
     if results.exists() and not results.is_dir():
-        raise UserError(f"--results {results}: is no folder")
+        raise UserError(f"--results {results}: not a folder")
     return Store(results)
 
 
@@ -124,7 +124,7 @@ def use_data(folder: Path | None) -> None:
 
     if folder is not None:
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"--data {folder}: is no folder")
+            raise UserError(f"--data {folder}: not a folder")
         data_folder.use_data_folder(folder)
 
 

@@ -45,7 +45,7 @@ def compare(
     suite: SuiteName,
     a: Annotated[str, typer.Argument(metavar="A", help="A method's label.")],
     b: Annotated[
-        str | None, typer.Argument(metavar="[B]", help="What it is compared with; default: the baseline.")
+        str | None, typer.Argument(metavar="[B]", help="The method to compare with; default: the baseline.")
     ] = None,
     results: Results = RESULTS,
 ) -> None:

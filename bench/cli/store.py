@@ -26,7 +26,7 @@ def merge(
         typer.Argument(metavar="STORE", help="A results folder of another machine, or a tar archive of one."),
     ],
     results: options.Results = RESULTS,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken; change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be imported; change nothing.")] = False,
 ) -> None:
     """Merge another store into this one. What is complete here stays as it is.
 
@@ -52,7 +52,7 @@ def merge(
             found = f"{len(cells & ours)} of the {len(cells)} runs of its tables"
             echo(f"{name}: {found}; others are trials and references")
     if outcome.problems:
-        echo(f"left out: {len(outcome.problems)}, see above")
+        echo(f"skipped: {len(outcome.problems)}, see above")
     if dry_run:
         echo("nothing was changed")
     if outcome.problems:
@@ -125,7 +125,7 @@ def verify(
     from bench.store.verify import verify_store
 
     if not results.is_dir():
-        raise UserError(f"--results {results}: no such folder, so nothing was looked at; name the folder of a store")
+        raise UserError(f"--results {results}: no such folder; name the folder of a store")
     try:
         wrong, mended = verify_store(store_at(results), fix)
     except Damaged as error:  # store.json: nothing is looked at in a store whose format is not known

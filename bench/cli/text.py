@@ -23,7 +23,7 @@ def describe_run(run: RunStore, damaged: Sequence[Damaged] = ()) -> str:
     parts = [f"run {run.id}"]
     parts += ["", "damaged", *(f"  {error}" for error in damaged)] if damaged else []
     if run.status()["state"] == "done" and not any(run.folder.glob("weights-*.safetensors")):
-        parts += ["", "no weights are stored, only its records"]
+        parts += ["", "only its records are stored, no weights"]
     for title, read in (
         ("status", run.read_status),
         ("settings", run.settings),

@@ -59,7 +59,7 @@ def fetch_shards(name: str, pattern: str, say: Callable[[str], None]) -> Path:
     a tar does not come whole, for a name that no set can have, and for two shards of one name.
     """
     if not is_name(name):
-        raise UserError(f"{name}: is no name of a training set; it should be letters, digits and . _ + - alone")
+        raise UserError(f"{name}: not a valid name of a training set; use letters, digits and . _ + - alone")
     home = data_folder.data_root() / name
     urls = expand_braces(pattern)
     tars = [home / _TAR.findall(url)[-1] for url in urls]
@@ -121,7 +121,7 @@ def _text(url: str, path: Path, say: Callable[[str], None]) -> None:
         text = b"".join(_pieces(url, reading.TEXT_BYTES))
     except Unreachable as error:
         if not error.gone:
-            raise UserError(f"{url}: cannot be fetched ({error}); the same command goes on") from error
+            raise UserError(f"{url}: cannot be fetched ({error}); the same command continues") from error
         say(f"{path.name}: there is none ({error})")
     else:
         _write(path, lambda there: there.write_bytes(text))
@@ -148,7 +148,7 @@ def _tar(url: str, tar: Path, say: Callable[[str], None]) -> None:
         except (Unreachable, Broken) as error:
             reason = f"the tar {error}" if isinstance(error, Broken) else f"cannot be fetched ({error})"
             if isinstance(error, Broken) or not error.passing or not tries_left:
-                raise UserError(f"{url}: {reason}; the same command goes on from there") from error
+                raise UserError(f"{url}: {reason}; the same command continues from there") from error
             say(f"{url}: {reason}; it is tried again")
             time.sleep(RETRY_SECONDS)
     say(f"{tar}: {tar.stat().st_size:,} bytes")

@@ -90,7 +90,7 @@ class EvaluationPlan(SuiteTasks):
     def primary(self) -> dict[str, str]:
         """Data set, task and metric of `headline`. UserError if there is none."""
         if (first := self.headline()) is None:
-            raise UserError(f"evaluate.tasks: {', '.join(self.asked.tasks)}: measures nothing that compares methods")
+            raise UserError(f"evaluate.tasks: {', '.join(self.asked.tasks)}: has no task by which methods are compared")
         family, known = FAMILIES[first.family], first.dataset == self.training or first.dataset in data.dataset_names()
         main = family.main if known else family.main_of_kind.get(parse_dataset(first.dataset)[0].kind, family.main)
         return {"dataset": first.dataset, "task": first.name, "metric": main}

@@ -64,12 +64,12 @@ def dry_run(
         rows += [(one.id[:SHORT_ID], states[one.id], f"{one.resolved.steps:,}", one.run.title) for one in planned]
         unfit = [reason for entry in asked.methods for reason in omitted_towers(asked, entry).values()]
         lines = [*align_columns(rows), *(f"not applicable: {reason}" for reason in dict.fromkeys(unfit))]
-        lines += [f"cannot be made: {label}: {why}" for label, why in planner.refused.items()]
+        lines += [f"cannot be executed: {label}: {why}" for label, why in planner.refused.items()]
         if trials.todo:
-            later = ", trials at their next budget alone" if asked.tune and len(asked.tune.rungs) > 1 else ""
-            lines.append(f"rows whose trials are still to be made are shown at the suite's settings{later}")
+            later = ", trials only at their next budget" if asked.tune and len(asked.tune.rungs) > 1 else ""
+            lines.append(f"entries whose trials are not finished are shown at the suite's settings{later}")
         if asked.tune and not here:
-            lines.append(f"{asked.tune.runs} trials of every row come on top; they are planned when the data is here")
+            lines.append(f"{asked.tune.runs} trials per entry come on top; they are planned once the data is here")
         todo = [one for one in planned if states[one.id] != "done"]
         if todo:
             shown.preparing("estimating", f"{len(todo)} runs")

@@ -52,7 +52,7 @@ def execute_run(
     """
     inputs, steps = (reader or InputsReader()).inputs(planned.run), planned.resolved.steps
     if inputs.summary().hashes != planned.inputs.hashes:  # a job may start hours after its plan
-        message = "the training data changed since this was planned; start again: the run then gets an id of its own"
+        message = "the training data changed since planning; start again: the run then gets another id"
         raise UserError(f"{planned.run.data.name}: {message}")
     with tracked_writer(writer, track, planned.run.title, steps) if writer else nullcontext(None) as own:
         out = own or store.run(planned.id)

@@ -103,7 +103,7 @@ def _same_as_open_clip(folder: Path, towers: OpenClipTowers, run: Run) -> None:
         }
     read = open_clip.get_tokenizer(f"local-dir:{folder}")(list(_PROBES))
     if not torch.equal(read, tokens):
-        raise UserError(f"{folder}: open_clip reads captions otherwise than the bench does")
+        raise UserError(f"{folder}: open_clip reads captions differently from the bench")
     for what, distance in distances.items():
         if distance > EXPORT_TOLERANCE:
             raise UserError(f"{folder}: open_clip's embeddings of {what} differ from the bench's by {distance:.2g}")

@@ -83,7 +83,7 @@ def extract_sets(request: ExtractionRequest, models: Models | None = None, shown
     Raises UserError for models, data and folders that cannot be used, and Busy while another process extracts the same.
     """
     if request.out.name in ("", ".."):
-        raise UserError(f"{request.out}: is a folder that is there; name the one that is to be made")
+        raise UserError(f"{request.out}: already exists; name a new folder")
     encoders = models or Models.load(request)
     root = request.out.with_name(f"{request.out.name}.work")
     try:
@@ -92,7 +92,7 @@ def extract_sets(request: ExtractionRequest, models: Models | None = None, shown
             lines = [_made(work, shown) for work in _extractions(request, encoders, root)]
         shutil.rmtree(root, ignore_errors=True)
     except OSError as error:
-        raise UserError(f"{root}: cannot be written: {one_line(error)}; the same command goes on") from error
+        raise UserError(f"{root}: cannot be written: {one_line(error)}; the same command continues") from error
     return lines
 
 
@@ -274,7 +274,7 @@ class Extraction:
             for side in self.sides
         )
         if not same or (about.rows_hash, about.prompts) != (own, prompts):
-            fault = "holds features of other pairs, prompts or encoders, or in another form"
+            fault = "holds features of other pairs, prompts or encoders, or of another type"
             raise UserError(f"{folder}: {fault}; give another folder, or remove it")
         return True
 

@@ -104,7 +104,7 @@ def find_open_clip_model(given: str, architecture: str | None) -> OpenClipModel 
     if architecture is not None:
         wrong = tower_families.unknown_tower("image", architecture)
         if wrong or architecture not in architectures.open_clip_config_files():
-            raise UserError(f"--towers {architecture}: {wrong or 'is no architecture of open_clip'}")
+            raise UserError(f"--towers {architecture}: {wrong or 'is not an architecture of open_clip'}")
         if not path.is_file():
             raise UserError(f"{given}: no such file")
         return OpenClipModel(architecture, given, path)

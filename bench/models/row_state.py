@@ -64,7 +64,7 @@ def find_state(stored: LoadedRun, name: str) -> RowState:
     """Return the vector of that name. Raises UserError if the run has none of it, and names those that it has."""
     known = row_states(stored)
     if name not in known:
-        has = f"it has {', '.join(known)}" if known else f"{stored.run.method} keeps nothing of single pairs"
+        has = f"it has {', '.join(known)}" if known else f"{stored.run.method} keeps no state of single pairs"
         raise UserError(f"run {stored.title}: no state {name!r} of each pair; {has}{nearest(name, known)}")
     return known[name]
 

@@ -51,7 +51,7 @@ class Scoring:
         if named := self.run.scorer:
             weights = file_hash(locate_weights(named.weights, "keep.weights"))
             if self.scorer not in (weights, named.weights):  # a job may start hours after it was planned
-                message = "changed since this was planned; start again: the run then gets an id of its own"
+                message = "changed since planning; start again: the run then gets another id"
                 raise UserError(f"keep.weights of {self.run.label}: {named.weights}: {message}")
             seen = external_scorer.images_seen(self.run, pairs)
             return *external_scorer.build_external_scorer(self.run, available_device()), weights, seen

@@ -63,7 +63,7 @@ class Estimate:
             f"to do: {self.runs} runs, {self.steps:,} steps, {self.samples:,} samples, {self.flops:.2e} FLOPs, "
             f"{self.disk_bytes / 2**30:,.1f} GiB",
             f"training {duration(training)}, evaluation {evaluation}; "
-            f"in all {duration(seconds)} on {self.where}, {duration(seconds / self.runs)} a run",
+            f"in all {duration(seconds)} on {self.where}, {duration(seconds / self.runs)} per run",
             f"times by {self.source}",
         ]
         if self.evaluation:
@@ -71,7 +71,7 @@ class Estimate:
             lines += [
                 f"evaluation is the towers' forwards on {read.images:,} images and {read.texts:,} texts, "
                 f"{self.evaluation.flops:.2e} FLOPs, without fits of probes",
-                f"reading is not in the hours: a card then waits for nothing if {self.samples / (training or 1):,.0f} "
+                f"hours exclude reading: the card never waits if {self.samples / (training or 1):,.0f} "
                 f"pairs/s are decoded in training and {read.images / (evaluating or 1):,.0f} images/s in evaluation",
             ]
         return lines

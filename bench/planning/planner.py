@@ -172,7 +172,7 @@ def _resolve(
         left = 1 - scoring / resolved.flops
         if left <= 0:
             cost = f"scoring {rows:,} pairs takes {scoring:.2g} FLOPs, and the budget is {resolved.flops:.2g}"
-            raise UserError(f"budget.{run.budget.kind}: {cost}; give more")
+            raise UserError(f"budget.{run.budget.kind}: {cost}; increase it")
         resolved = of_value(value * left)
     return dataclasses.replace(resolved, scoring_flops=scoring)
 
@@ -204,9 +204,9 @@ def resolve_budget(
         counts = [int(value * phase.share / price[phase.name]) for phase in phases]
     for phase, steps in zip(phases, counts, strict=True):
         if steps < 1:
-            raise UserError(f"budget.{kind}: {value:g} leaves no step for phase {phase.name!r}; give more")
+            raise UserError(f"budget.{kind}: {value:g} leaves no step for phase {phase.name!r}; increase it")
     if sum(counts) > MAX_STEPS:
-        raise UserError(f"budget.{kind}: {value:g} is {sum(counts):.2g} steps; at most {MAX_STEPS:.0e}, give less")
+        raise UserError(f"budget.{kind}: {value:g} is {sum(counts):.2g} steps; decrease it to at most {MAX_STEPS:.0e}")
     steps_of = tuple((phase.name, steps) for phase, steps in zip(phases, counts, strict=True))
     own = steps_per_epoch(rows if seen is None else seen, batch)
     return ResolvedSteps(steps_of, dict(step_flops), batch, own, per_epoch if own != per_epoch else 0)

@@ -132,7 +132,7 @@ def refuse_missing_inputs(suite: Suite) -> None:
     """Raise UserError that lists everything that is missing. Weights that are given by name are fetched."""
     lacking = missing_inputs(suite)
     if lacking:
-        raise UserError(f"suite {suite.name} needs what is not here:", *listing(lacking))
+        raise UserError(f"suite {suite.name} lacks these inputs:", *listing(lacking))
     _fetch(suite)
 
 

@@ -55,7 +55,7 @@ def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
         total = max(tar.offset, total + member.size)
         place = PurePosixPath(member.name)
         if place.is_absolute() or ".." in place.parts or not (member.isreg() or member.isdir()) or member.issparse():
-            raise UserError(f"{member.name}: only files and folders below it belong into a store")
+            raise UserError(f"{member.name}: a store holds only files and folders below it")
         if len(place.parts) > MAX_PARTS or any(len(os.fsencode(part)) > MAX_PART_BYTES for part in place.parts):
             raise UserError(f"{member.name[:80]}: the name is longer than names of a store are")
         if place in made and member.isreg():

@@ -108,7 +108,7 @@ class Incoming:
         """Return the measured seconds in a file. Raises Untrusted unless they are valid."""
         _refuse_links_below(self.root, path)
         if not _NAME.fullmatch(path.stem):
-            raise Untrusted(f"{path.relative_to(self.root)}: is no name of a calibration")
+            raise Untrusted(f"{path.relative_to(self.root)}: is not a name of a calibration")
         with _naming(self.root):
             seconds: dict[str, float] = reading.read_json(path, "seconds") or {}
         return seconds
@@ -180,7 +180,7 @@ def _incoming(root: Path, source: Path, private: bool) -> Incoming:
         if (root / name).is_symlink():
             raise UserError(f"{source}: {name} is a link; links are not followed")
     if not (root / "runs").is_dir():
-        raise UserError(f"{source}: is no store: it has no folder runs/")
+        raise UserError(f"{source}: is not a store: it has no folder runs/")
     return Incoming(root, private)
 
 
@@ -231,7 +231,7 @@ def refuse_run(run: RunStore) -> None:
         if settings.get("id") != run.id or not isinstance(address, dict) or digest(address) != run.id:
             raise Damaged(path, "the run's id is not the digest of its address")
         if odd := _disagreement(settings, address):
-            raise Damaged(path, f"{odd}: differs from the address, which the run's id is the digest of")
+            raise Damaged(path, f"{odd}: differs from the address, of which the run's id is the digest")
         weights = _refuse_other_weights(run)
         steps = sum(count for _, count in settings.get("resolved", {"phases": []})["phases"])
         if "resolved" in settings and (status.get("step") or 0) > steps:
@@ -271,7 +271,7 @@ def _refuse_other_weights(run: RunStore) -> dict[float, str]:
             if record.run != run.id:
                 raise Damaged(path, "holds records of another run")
             if not 0 <= record.at <= 1:
-                raise Damaged(path, f"at: {record.at} is no share of a budget")
+                raise Damaged(path, f"at: {record.at} is not a share of a budget")
             if weights.setdefault(record.at, record.checkpoint) != record.checkpoint:
                 raise Damaged(path, f"was measured on other weights than other records at {record.at}")
     for at, checkpoint in weights.items():

@@ -58,7 +58,7 @@ def merge_store(source: Path, store: Store, dry_run: bool = False) -> ImportOutc
                 seconds, target = theirs.calibration(path), store.root / path.relative_to(theirs.root)
                 merged.calibrations += _take_file(target, seconds, dry_run)
                 if os.path.lexists(target) and read_json(target, "seconds") != seconds:
-                    raise Untrusted("has other numbers there; ours are kept")
+                    raise Untrusted("has other numbers in the source; ours are kept")
         for name in theirs.suites():
             with _reporting(merged, f"plan {name}"):
                 target = store.suite(name) / "plan.json"

@@ -112,7 +112,7 @@ def _zip(path: str | Path, most: int | None = None) -> Iterator[zipfile.ZipFile 
                 raise ValueError(f"its parts take {size:,} bytes, and not more than {limit:,} bytes")
             yield archive
     except Exception as error:
-        raise Damaged(path, f"is no archive that can be read: {one_line(error, 120)}") from error
+        raise Damaged(path, f"is not a readable archive: {one_line(error, 120)}") from error
 
 
 def parse_stored_json(path: str | Path, content: bytes, remedy: str = REMEDY, nan: bool = False) -> Any:

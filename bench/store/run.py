@@ -152,7 +152,7 @@ class RunStore:
             raise Damaged(path, "is missing")
         lines = reading.parse_stored_json(path, text)
         if not isinstance(lines, list) or (b"\\u" in text and reading.unstorable(lines, text)):
-            raise Damaged(path, "is no list of records")
+            raise Damaged(path, "is not a list of records")
         try:
             return list(map(_record, lines))
         except (ValueError, OverflowError) as error:

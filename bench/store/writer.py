@@ -72,7 +72,7 @@ class RunWriter(RunStore):
         """
         lacking = name in RENEWED_FILES and not self.path(name).exists()
         if self.finished and not lacking and name.split("/")[0] != FEATURES:
-            raise Finished(f"run {self.id}: is finished, so {name} is not written")
+            raise Finished(f"run {self.id}: is finished; {name} is not written")
         return self._below + name
 
     def write_path(self, name: str, writer: Callable[[Path], object]) -> None:

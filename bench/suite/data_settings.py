@@ -117,7 +117,7 @@ class DataSettings(Model):
         own = training_sets.embedded()
         near = difflib.get_close_matches(name, own, n=1, cutoff=0.8)
         if near and name not in own:
-            raise fault(f"{name!r} is too near to {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
+            raise fault(f"{name!r} resembles {near[0]!r}, which comes with the package; did you mean {near[0]!r}?")
         return name
 
     @field_validator("shards")

@@ -58,7 +58,7 @@ class KeepSettings(Model):
         field, model = ("towers", self.towers) if self.towers else ("weights", self.architecture)
         if model is not None and model not in architectures.open_clip_config_files():
             known = nearest(model, architectures.open_clip_config_files())
-            raise fault(f"{model!r} is no architecture of open_clip{known}", field)
+            raise fault(f"{model!r} is not an architecture of open_clip{known}", field)
         if model is not None and (message := tower_families.unknown_tower("image", model)):
             raise fault(message, field)
         return self

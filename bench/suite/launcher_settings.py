@@ -56,7 +56,7 @@ class SlurmSettings(Model):
     def _options(cls, extra: dict[str, Any]) -> dict[str, Any]:
         for name, value in extra.items():
             if name in SBATCH_FIELDS:
-                raise fault(f"{name}: say slurm.{SBATCH_FIELDS[name]} in place of it")
+                raise fault(f"{name}: set slurm.{SBATCH_FIELDS[name]} in place of it")
             if name in SBATCH_OURS:
                 raise fault(f"{name}: bench sets it, so that jobs can stop, resume and wait for each other")
             text = isinstance(value, str) and 0 < len(value) <= MAX_NAME_LETTERS and value.isprintable()

@@ -90,7 +90,7 @@ class Budget(Model):
                 raise fault(f"{self.__pydantic_extra__[kind]:g} should be at most {most:g}", kind)
         if len(kinds) != 1:
             given = " and ".join(kinds) if kinds else "nothing"
-            raise fault(f"says {given}; should say exactly one of {', '.join(BUDGET_KINDS.names())}")
+            raise fault(f"has {given}; should have exactly one of {', '.join(BUDGET_KINDS.names())}")
         return self
 
     @property
@@ -128,7 +128,7 @@ class HeadSettings(Model):
         for field in ("hidden", "layers", "dropout"):
             written = getattr(self, field) != type(self).model_fields[field].default  # a stored run has the defaults
             if self.kind == "linear" and written:
-                raise fault("a linear head has no hidden layers; omit it, or say kind: mlp", field)
+                raise fault("a linear head has no hidden layers; omit it, or set kind: mlp", field)
         return self
 
 
@@ -173,7 +173,7 @@ class TowerSettings(Model):
     @model_validator(mode="after")
     def _a_head_alone(self) -> Self:
         if self.head is not None and not self.stored:
-            raise fault(f"is of towers on stored features; say image: {FEATURES} or text: {FEATURES}", "head")
+            raise fault(f"is of towers on stored features; set image: {FEATURES} or text: {FEATURES}", "head")
         for kind in self.stored:
             if getattr(self, f"{kind}_start") is not None:
                 raise fault("a head on stored features has no pretrained weights; omit it", f"{kind}_start")
@@ -249,9 +249,9 @@ class EvaluateSettings(Model):
         asked = info.data.get("tasks", names)
         for position, name in enumerate(names):
             if name not in asked:
-                raise fault(f"{name!r} is none of evaluate.tasks{nearest(name, asked)}", position)
+                raise fault(f"{name!r} is not among evaluate.tasks{nearest(name, asked)}", position)
         if names and not info.data.get("curve", True):
-            raise fault("says what is measured at the points of evaluate.curve, and there are none; add some")
+            raise fault("has no effect: evaluate.curve has no points; add some")
         return names
 
     @field_validator("datasets")

@@ -92,7 +92,7 @@ class SuiteTasks:
         compared = [one for one in map(FAMILIES.__getitem__, self.asked.tasks) if one.main and self._of_family(one)]
         if not compared:
             others = ", ".join(family.name for family in FAMILIES if family.main)
-            yield None, f"no table compares methods by {', '.join(self.asked.tasks)}; add one of {others}"
+            yield None, f"methods are not compared by {', '.join(self.asked.tasks)}; add one of {others}"
         elif not noisy and all(one.needs_noise for one in compared):
             fix = "add another, or a rate above 0"
             yield None, f"{compared[0].name!r} needs corrupted pairs, and no run has any; {fix}"

@@ -92,7 +92,7 @@ def _untrainable(suite: SuiteSections) -> Iterator[FieldFault]:
         keep = suite.keep_of(entry)
         if suite.noise.found and keep.uses and not (keep.entry.truth_alone and injected):
             place = ("methods", position, "keep") if entry.keep else ("data", "keep")
-            yield place, f"uses {keep.uses}, which nobody knows of natural noise"
+            yield place, f"uses {keep.uses}, which is unknown for natural noise"
 
 
 def _unfit_starts(suite: SuiteSections) -> Iterator[FieldFault]:
@@ -100,9 +100,9 @@ def _unfit_starts(suite: SuiteSections) -> Iterator[FieldFault]:
     for position, entry in enumerate(suite.methods):
         place: FieldPath = ("methods", position, "average_with_start")
         if entry.average_with_start is not None and not entry.start:
-            yield place, "averages with the weights that the row begins at; give start: to the row or to the suite"
+            yield place, "averages with the initial weights; give start: to the entry or to the suite"
         elif entry.average_with_start is not None and entry.untrained:
-            yield place, "a row without a step has nothing to average; omit one of the two"
+            yield place, "an untrained entry has nothing to average; omit one of the two"
     kind = suite.train.freeze
     for one in suite.towers:
         if one.stored and suite.train.layer_decay != 1:
@@ -127,7 +127,7 @@ def _unfit_trials(suite: SuiteSections) -> Iterator[FieldFault]:
         if seed in suite.seeds:
             yield ("tune", "seeds", place), f"{seed} is a seed of the suite; trials need seeds of their own"
     if suite.tune.rate is not None and suite.noise.files and suite.tune.rate not in suite.noise.rates:
-        yield ("tune", "rate"), f"{suite.tune.rate:g} is none of the suite's rates, which have files"
+        yield ("tune", "rate"), f"{suite.tune.rate:g} is not among the suite's rates, which have files"
 
 
 def _nothing_to_spend(suite: SuiteSections) -> Iterator[FieldFault]:
@@ -136,7 +136,7 @@ def _nothing_to_spend(suite: SuiteSections) -> Iterator[FieldFault]:
         if not entry.steps and (suite.budget.timed or suite.tune is not None):
             why = "tune has nothing to choose for it" if suite.tune else f"a budget of {suite.budget.kind} times steps"
             field = "untrained" if entry.untrained else "average_with_start"
-            yield ("methods", position, field), f"a row without a step cannot be here: {why}; leave one away"
+            yield ("methods", position, field), f"an untrained entry is not possible: {why}; omit one of the two"
 
 
 def _unselectable(suite: SuiteSections) -> Iterator[FieldFault]:
@@ -150,7 +150,7 @@ def _unselectable(suite: SuiteSections) -> Iterator[FieldFault]:
         needed = dict.fromkeys([rule, *([headline.family] if headline else [])])
         lacking = [name for name in needed if name not in suite.evaluate.along]
         if not suite.evaluate.curve:
-            yield place, "chooses among the points of evaluate.curve, and there are none; add some"
+            yield place, "chooses among the points of evaluate.curve, which has none; add some"
         elif lacking:
             yield place, f"{rule} needs {' and '.join(map(repr, lacking))} in evaluate.tasks and evaluate.along"
 
@@ -176,7 +176,7 @@ def _unfit_treatments(suite: SuiteSections) -> Iterator[FieldFault]:
     treatments += [(("methods", at, "keep"), entry.keep) for at, entry in enumerate(suite.methods) if entry.keep]
     for place, keep in treatments:
         if keep.by and keep.by not in plain:
-            yield (*place, "by"), f"{keep.by!r} is no row without keep of this suite{nearest(keep.by, plain)}"
+            yield (*place, "by"), f"{keep.by!r} is not an entry without keep{nearest(keep.by, plain)}"
         if keep.entry.uses and moving is not None:
             yield place, f"{keep.kind} needs a fixed set of clean pairs, which {moving} leaves none"
 
@@ -188,13 +188,13 @@ def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> It
             message = "towers.image reads stored features; name their folder, as `bench features` makes it"
             yield ("data", "features"), message
         elif data.on_features and "image" not in one.stored:
-            message = f"{one.image!r} reads pixels, which data.features has not; say {FEATURES}"
+            message = f"{one.image!r} reads pixels, but data.features has none; set {FEATURES}"
             yield ("towers", position, "image"), message
         elif "text" in one.stored and not data.on_features:
             message = "reads stored features beside pixels; name a tower that reads tokens"
             yield ("towers", position, "text"), message
     if data.on_features and data.shards is not None and not data.synthetic:
-        yield ("data", "shards"), "images are the stored features of data.features; leave one of the two away"
+        yield ("data", "shards"), "images are the stored features of data.features; omit one of the two"
 
 
 def unmeasured_families(suite: SuiteSections) -> Iterator[FieldFault]:

@@ -69,7 +69,7 @@ def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
     architecture = tower_files.image_config(spec, 224).get("timm_model_name")
     if architecture is None:
         fix = "resnet50 is one, or give a file"
-        raise UserError(f"towers.image_start: imagenet: {spec.image} is no model of timm's; {fix}")
+        raise UserError(f"towers.image_start: imagenet: {spec.image} is not a model of timm; {fix}")
     try:
         made = timm.create_model(architecture, pretrained=True, num_classes=0)
     except Exception as error:  # raised by requests, the hub or the file system
@@ -83,7 +83,7 @@ def _text_weights(text: nn.Module, spec: TowerSettings, start: str) -> dict[str,
 
     if not isinstance(text, BertText):
         fix = "weights of open_clip go below a method's `start`, as in start: open_clip:MODEL/TAG"
-        raise UserError(f"towers.text_start: {spec.text} is no model of transformers'; {fix}")
+        raise UserError(f"towers.text_start: {spec.text} is not a model of transformers; {fix}")
     folder = Path(start)
     files = [folder / name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
     if start != "hub" and not files:

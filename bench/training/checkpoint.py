@@ -127,9 +127,9 @@ def load_checkpoint(out: RunStore, mmap: bool = False) -> dict[str, Any] | None:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # the unpickler raises whatever the bytes lead it to
-        raise Damaged(path, f"is no checkpoint: {refusal(error)}") from error
+        raise Damaged(path, f"is not a checkpoint: {refusal(error)}") from error
     if not isinstance(state, dict) or type(state.get("step")) is not int or not state.keys() >= _PARTS:
-        raise Damaged(path, f"is no checkpoint: it should hold step, {', '.join(sorted(_PARTS))}")
+        raise Damaged(path, f"is not a checkpoint: it should hold step, {', '.join(sorted(_PARTS))}")
     if state.get("run", out.id) != out.id:  # one from before it was stored has none
         raise Damaged(path, f"is of another run, {str(state['run'])[:SHORT_ID]}")
     return state

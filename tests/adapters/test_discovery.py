@@ -127,7 +127,10 @@ def test_the_place_of_a_refused_value_comes_from_the_error_not_from_its_words(tm
         (GOOD + "\nx = 1 / 0\n", r"mine.py:24: cannot be imported: ZeroDivisionError: division by zero$"),
         (GOOD.replace("methods.clip", "methods.clpi"), r"mine.py:4: cannot be imported: ModuleNotFoundError: .*clpi'$"),
         (GOOD.replace("frozen=True", "frozen=False"), r"mine.py: Config of Mine should be a frozen dataclass$"),
-        (GOOD.replace('"mode": "b"', '"mood": "b"'), r"mine.py: preset 'paper': 'mood' is no field of Config; did you"),
+        (
+            GOOD.replace('"mode": "b"', '"mood": "b"'),
+            r"mine.py: preset 'paper': 'mood' is not a field of Config; did you",
+        ),
         (GOOD + '    reference = "clpi"\n', r"mine.py: reference 'clpi' is not a method; did you mean 'clip'"),
         (
             "def f():\n    import json\n    json.loads('')\n\n\n" + GOOD + "\nf()\n",

@@ -175,7 +175,7 @@ def test_a_data_set_of_the_catalogue_is_one_entry(
     plan = EvaluationPlan(DataSettings(), EvaluateSettings.model_validate({"datasets": {"zero_shot": ("birds",)}}))
     assert plan.datasets()["birds"]["n"] == 900  # as published, until it is there
     assert [one.what for one in plan.missing()] == ["Birds of Prey (birds), zero_shot"]
-    with pytest.raises(UserError, match="'bird' is no evaluation data set; did you mean 'birds'"):
+    with pytest.raises(UserError, match="'bird' is not an evaluation data set; did you mean 'birds'"):
         evaluation_sets.parse_dataset("bird")
     own_set(evaluation_folder / "wds_raptors", webdataset_folder)
     assert "Birds of Prey, 7 classes (n = 21)" in measured_on_birds(tmp_path)
@@ -216,7 +216,7 @@ def test_suites_say_where_an_unknown_family_stands(tmp_path: Path) -> None:
         ),
         (
             ["evaluate.tasks=[validation]"],
-            "no table compares methods by validation; add one of zero_shot, class_ranking, ",
+            "methods are not compared by validation; add one of zero_shot, class_ranking, ",
         ),
         (["evaluate.tasks=[noise_detection]", "noise.rates=[0.0]"], "'noise_detection' needs corrupted pairs"),
         (
@@ -279,7 +279,7 @@ def test_a_suite_chooses_its_headline(tmp_path: Path) -> None:
 
 
 def test_without_a_task_that_compares_there_is_no_headline() -> None:
-    with pytest.raises(UserError, match=r"evaluate\.tasks: validation: measures nothing that compares methods"):
+    with pytest.raises(UserError, match=r"evaluate\.tasks: validation: has no task by which methods are compared"):
         plan_on_shards(validation=()).primary()
 
 

@@ -41,7 +41,7 @@ def test_the_baselines_space_of_temperatures_is_no_smaller_than_anyones() -> Non
     [
         (Clip, {}, "is empty"),
         (Clip, {"learnable_scale": Choice((True, False))}, "lacks temperature, the temperature or its start"),
-        (Clip, {"temprature": Log(0.01, 0.5)}, "'temprature' is no field of Config; did you mean 'temperature'?"),
+        (Clip, {"temprature": Log(0.01, 0.5)}, "'temprature' is not a field of Config; did you mean 'temperature'?"),
         (Clip, {"temperature": (0.01, 0.5)}, "temperature: (0.01, 0.5) should be Log(low, high), Linear"),
         (Clip, {"temperature": Log(0.5, 0.01)}, "temperature: Log(low=0.5, high=0.01) should have low < high"),
         (Clip, {"temperature": Log(0.0, 0.5)}, "both positive if it is a Log"),

@@ -67,8 +67,8 @@ def test_all_ends_with_a_matrix(few_checks: tuple[Check, ...]) -> None:
     [
         ("clpi", False, "'clpi' is not a method; did you mean 'clip'?"),
         ("nowhere.py", False, "nowhere.py: no such file"),
-        (None, False, "say either a method"),
-        ("clip", True, "say either a method"),
+        (None, False, "give a method"),
+        ("clip", True, "give a method"),
     ],
 )
 def test_bad_input_is_named(target: str | None, everything: bool, message: str) -> None:

@@ -52,7 +52,7 @@ def test_an_index_says_its_content(data_folder: Path) -> None:
     result = called("index", "toy", "--workers", "1")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith(f"{folder / 'index.parquet'}: 30 rows in 3 shards")
-    assert "left out: 0 samples" in result.stdout
+    assert "omitted: 0 samples" in result.stdout
     assert "3 of 3 shards, 30 rows" in result.stderr
     content = result.stdout.splitlines()[-1]
     other = write_set(data_folder / "other", changed="000010004")

@@ -201,7 +201,7 @@ def test_memory_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as stop, guard():
             allocate()
         assert stop.value.code == 2
-        assert capsys.readouterr().err.startswith("no memory is left (")
+        assert capsys.readouterr().err.startswith("out of memory (")
 
 
 def test_the_traceback_of_the_unexpected_is_written_to_a_private_file(
@@ -252,4 +252,4 @@ def test_a_traceback_that_cannot_be_written_is_printed(
     code, said = ended(capsys, KeyError("x"))
     assert code == 1
     assert "Traceback (most recent call last)" in said
-    assert said.splitlines()[-1].startswith("unexpected KeyError: 'x'. The traceback stands above, because it could ")
+    assert said.splitlines()[-1].startswith("unexpected KeyError: 'x'. The traceback is above, because it could ")

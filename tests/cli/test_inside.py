@@ -109,7 +109,7 @@ def test_the_map_depends_on_the_seed_alone() -> None:
 def test_what_has_no_map_is_refused_in_a_line(done: Path) -> None:
     suite = str(done / "inside.yaml")
     for arguments, message in (
-        (("nucl",), "'nucl' is no row of suite inside; did you mean 'nuclr'"),
+        (("nucl",), "'nucl' is not a label of suite inside; did you mean 'nuclr'"),
         (("clip", "--noise", "40 %"), "--noise 40 %: suite inside has 40 % shuffled captions"),
     ):
         result = CliRunner().invoke(app, ["inspect", "embeddings", suite, *arguments, "--results", str(done / "out")])
@@ -142,7 +142,7 @@ def test_the_ends_of_a_state_are_its_smallest_and_largest_values(done: Path, tmp
 
 def test_a_state_that_is_not_there_is_refused_with_those_that_are(done: Path) -> None:
     told = (
-        ("clip", "clip keeps nothing of single pairs"),
+        ("clip", "clip keeps no state of single pairs"),
         ("nuclr", "it has .*zeta_image, .*did you mean 'zeta_image'"),
     )
     for label, message in told:
@@ -175,7 +175,7 @@ def test_what_is_asked_for_along_the_run_is_measured_and_drawn(done: Path) -> No
 
 def test_what_is_measured_along_is_among_the_tasks(tmp_path: Path) -> None:
     (tmp_path / "odd.yaml").write_text(SUITE)
-    with pytest.raises(UserError, match=r"along.*'retrieval' is none of evaluate.tasks"):
+    with pytest.raises(UserError, match=r"along.*'retrieval' is not among evaluate.tasks"):
         load_suite(tmp_path / "odd.yaml", ["evaluate.along=[retrieval]"])
-    with pytest.raises(UserError, match=r"along.*points of evaluate.curve, and there are none"):
+    with pytest.raises(UserError, match=r"along.*evaluate.curve has no points"):
         load_suite(tmp_path / "odd.yaml", ["evaluate.curve=[]"])

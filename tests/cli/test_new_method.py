@@ -86,7 +86,7 @@ def test_an_identity_that_says_an_old_field_is_named(monkeypatch: pytest.MonkeyP
     result = CliRunner().invoke(app, ["check", str(method)])
     assert result.exit_code == 1, result.output
     output = " ".join(result.output.split())
-    assert "identity 'without smoothing it is CLIP': 'epsilon' is no field of Config" in output
+    assert "identity 'without smoothing it is CLIP': 'epsilon' is not a field of Config" in output
 
 
 def test_the_name_is_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

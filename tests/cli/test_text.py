@@ -95,9 +95,9 @@ def test_times_and_sizes_are_in_their_own_units(tmp_path: Path) -> None:
 def test_folders_are_refused_where_a_file_has_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("x")
     monkeypatch.setenv("BENCH_DATA", "before")
-    with pytest.raises(UserError, match=r"--results .*file: is no folder"):
+    with pytest.raises(UserError, match=r"--results .*file: not a folder"):
         options.store_at(tmp_path / "file")
-    with pytest.raises(UserError, match=r"--data .*file: is no folder"):
+    with pytest.raises(UserError, match=r"--data .*file: not a folder"):
         options.use_data(tmp_path / "file")
     options.use_data(None)
     assert os.environ["BENCH_DATA"] == "before"
@@ -133,4 +133,4 @@ def test_what_the_options_cannot_be_is_exit_code_2(arguments: list[str]) -> None
 def test_check_is_told_one_thing() -> None:
     for arguments in (["check"], ["check", "clip", "--all"]):
         result = CliRunner().invoke(app, arguments)
-        assert "say either a method (a name or a file) or --all" in str(result.exception)
+        assert "give a method (a name or a file) or --all" in str(result.exception)

@@ -137,7 +137,7 @@ def test_the_committed_comparison_runs_on_it(
     lines = dry_run(small, tmp_path / "results")
     assert "    get them: do what data.get of the suite says, if you trust whoever wrote it" in lines
     assert sum(line.startswith("missing: ") for line in lines) == 4, "pairs, and three splits of two sets"
-    with pytest.raises(UserError, match="needs what is not here"):
+    with pytest.raises(UserError, match="lacks these inputs"):
         run_suite(small, tmp_path / "results")
 
     build(tool, root, monkeypatch, "--size", "64")

@@ -198,9 +198,9 @@ def test_keys_that_begin_anew_in_every_shard_are_told_apart(evaluation_folder: P
     [
         ({"cls": 0}, r"sample 's0000001' has no image \(jpeg, jpg, png, webp\)"),
         ({"png": b"no picture", "txt": "cat"}, r"sample 's0000001' has no class \(cls\)"),
-        ({"png": b"no picture", "cls": b"cat"}, r"sample 's0000001' has class b'cat', which is no number"),
+        ({"png": b"no picture", "cls": b"cat"}, r"sample 's0000001' has class b'cat', which is not a whole number"),
         ({"png": b"no picture", "cls": 7}, r"labels go to 7, but there are 3 class names; .*classnames\.txt"),
-        ({"png": b"no picture", "cls": b"1_0"}, r"has class b'1_0', which is no number from 0 on"),
+        ({"png": b"no picture", "cls": b"1_0"}, r"has class b'1_0', which is not a whole number from 0 on"),
         ({"png": b"no picture", "cls": b"9" * 5000}, r"has class b'9{20}'; there are at most 1,000,000 classes"),
         (
             {"png": b"no picture", "cls": b"x" * 2_000_000},
@@ -304,7 +304,7 @@ def test_what_is_missing_is_said_with_how_to_get_it(evaluation_folder: Path, web
     partly = evaluation.missing_evaluation_set("imagenet-a")
     assert partly is not None
     assert partly.what.endswith("/test lacks 1.tar, 2.tar")
-    with pytest.raises(UserError, match="'imagenet_a' is no evaluation data set; did you mean 'imagenet-a'"):
+    with pytest.raises(UserError, match="'imagenet_a' is not an evaluation data set; did you mean 'imagenet-a'"):
         evaluation.load_evaluation_set("imagenet_a", 24)
     with pytest.raises(UserError, match=r"data set 'pets/val': 'val' should be one of test, train, validation"):
         evaluation.load_evaluation_set("pets/val", 24)

@@ -161,7 +161,7 @@ def test_a_host_or_a_server_that_fails_is_said_at_once(server: Server, monkeypat
     paused: list[float] = []
     monkeypatch.setattr(fetching.time, "sleep", paused.append)
     said: list[str] = []
-    with pytest.raises(UserError, match=r"0\.tar: cannot be fetched \(\w+: .*\); the same command goes on"):
+    with pytest.raises(UserError, match=r"0\.tar: cannot be fetched \(\w+: .*\); the same command continues"):
         fetch_shards("mine", "http://host.invalid/0.tar", said.append)
     assert (said, paused) == ([], [])
     server.broken.add("/0.tar")
@@ -201,8 +201,8 @@ def test_the_shard_of_a_command_is_the_last_tar_that_it_names(tmp_path: Path, ta
     assert not names_shards("pipe:cat a.tar/{}")
     for name, pattern, said in (
         ("mine", "pipe:cat {a,b}/0.tar", r"some of its 2 shards have the same name; copy each folder alone"),
-        ("pets/train", "pipe:cat 0.tar", r"^pets/train: is no name of a training set"),
-        ("..", "pipe:cat 0.tar", "is no name of a training set"),
+        ("pets/train", "pipe:cat 0.tar", r"^pets/train: not a valid name of a training set"),
+        ("..", "pipe:cat 0.tar", "not a valid name of a training set"),
     ):
         with pytest.raises(UserError, match=said):
             fetch_shards(name, pattern, lambda _: None)
@@ -213,7 +213,7 @@ def test_a_shard_that_does_not_come_whole_is_named(
 ) -> None:
     there = tars.write_set(tmp_path / "there", 1, 4)
     for source, said in (
-        (f"{server.url}/9.tar", r"9\.tar: cannot be fetched \(404 File not found\); the same command goes on"),
+        (f"{server.url}/9.tar", r"9\.tar: cannot be fetched \(404 File not found\); the same command continues"),
         (f"pipe:cat {there}/00000.tar; exit 3", r"cannot be fetched \(the command ended with status 3\); the same"),
         (f"pipe:head -c 3000 {there}/00000.tar", r"the tar ends without the end mark at byte \d+; the same"),
         ("nokind://x/0.tar", r"0\.tar: cannot be fetched \(ValueError: "),

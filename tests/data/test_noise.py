@@ -244,7 +244,7 @@ def test_ncr_index_files(tmp_path):
     with pytest.raises(UserError, match=r"no\.npy: not a NumPy index file"):
         noise.import_ncr(tmp_path / "no.npy", pairs)
     np.save(tmp_path / "five.npy", np.arange(100) // 5)
-    with pytest.raises(UserError, match=r"one row a caption: `bench data index --each-caption`"):
+    with pytest.raises(UserError, match=r"one row per caption: `bench data index --each-caption`"):
         noise.import_ncr(tmp_path / "five.npy", pairs)
 
 
@@ -269,17 +269,17 @@ def npy_of(array: np.ndarray) -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "it is no whole .npy file of numbers: EOF"),
-        (b"0 1 2 3\n", "it is no whole .npy file of numbers: the magic string is not correct"),
+        (b"", "it is not a complete .npy file of numbers: EOF"),
+        (b"0 1 2 3\n", "it is not a complete .npy file of numbers: the magic string is not correct"),
         (b"\xff\xd8\xff\xe0 bytes", "the magic string is not correct"),
         (pickle.dumps([0, 1, 2, 3]), "the magic string is not correct"),
         (npz_of(np.arange(4)), "the magic string is not correct"),
         (header_of("(1000000000000,)"), "mmap length is greater than file size"),
-        (header_of("(4294967296, 4294967296)"), "it is no whole .npy file of numbers"),
+        (header_of("(4294967296, 4294967296)"), "it is not a complete .npy file of numbers"),
         (header_of("(-4,)"), "negative dimensions are not allowed"),
         (header_of("(4,)", "'|O'"), "Python objects in dtype"),
         (header_of("(4,)", "[('a', '<i8')]") + bytes(32), "whole numbers are needed"),
-        (header_of("(" * 5000), "it is no whole .npy file of numbers"),
+        (header_of("(" * 5000), "it is not a complete .npy file of numbers"),
         (npy_of(np.arange(4))[:-1], "mmap length is greater than file size"),
         (npy_of(np.arange(4)) + b"\0", "it says 160 bytes and has 161"),
         (npy_of(np.array([0, 1, 2.5, 3])), "number 2 is 2.5, which is not an integer"),

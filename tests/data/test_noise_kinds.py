@@ -191,9 +191,9 @@ def test_a_file_with_one_entry_an_image_moves_all_its_captions(tmp_path: Path) -
         2: 1,
     }, "L2RM's files are RCL's with each entry five times"
     for entries, message in (
-        ((1, 1, 2, 3), "images.npy: images are not permuted among slots; this is no index file of toy/train"),
+        ((1, 1, 2, 3), "images.npy: images are not permuted among slots; this is not an index file of toy/train"),
         ((1, 4, 2, 3), "images.npy: entry 1 is 4; it should be the number of an image, 0 to 3"),
-        ((0, 1, 2), "images.npy: shape (3,) with 20 captions of 4 images in toy/train; one entry a caption or one an"),
+        ((0, 1, 2), "images.npy: shape (3,) with 20 captions of 4 images in toy/train; one entry per caption"),
     ):
         with pytest.raises(UserError, match=re.escape(message)) as caught:
             import_ncr(saved(tmp_path / "images.npy", *entries), pairs, 0.75)
@@ -336,7 +336,7 @@ def test_lines_show_edited_texts_and_how_near_neighbours_are() -> None:
     [
         ("edited_captions", {"op": "dorp"}, "op"),
         ("edited_captions", {"op": "drop", "strength": 1.5}, "1.5 should be a share of the words, at most 1"),
-        ("edited_captions", {"op": "boilerplate", "strength": 0.5}, "leave the strength away"),
+        ("edited_captions", {"op": "boilerplate", "strength": 0.5}, "omit strength"),
         ("semantic_swap", {"leaf": 0}, "leaf"),
     ],
 )
@@ -481,7 +481,7 @@ def test_the_success_of_an_attack_leaves_out_the_target_class() -> None:
         of["predicted_triggered"] == known["target"]
     ).mean()  # as CleanCLIP's probe: the target's own images count
     assert of_all == pytest.approx(known["official_all_images"]) != made["attack_success"].value
-    with pytest.raises(UserError, match=r"target: 'dgo' is no class of toy; did you mean 'dog'\?"):
+    with pytest.raises(UserError, match=r"target: 'dgo' is not a class of toy; did you mean 'dog'\?"):
         class_number("dgo", ("cat", "dog"), "toy")
 
 
@@ -521,7 +521,7 @@ def test_a_poisoned_run_from_its_suite_to_its_report(tmp_path: Path) -> None:
 def test_poison_that_cannot_be_measured_is_refused_before_anything_trains(tmp_path: Path) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(SUITE.replace("TARGET", "no such thing"))
-    with pytest.raises(UserError, match="target: 'no such thing' is no class of emoji/iid"):
+    with pytest.raises(UserError, match="target: 'no such thing' is not a class of emoji/iid"):
         requirements.missing_inputs(load_suite(file))
     file.write_text(SUITE.replace("kind: poison", "kind: shuffled_captions").replace(", options: {target: TARGET}", ""))
     with pytest.raises(UserError, match="'attack_success' needs noise of kind poison, this is shuffled_captions"):

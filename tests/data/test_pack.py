@@ -97,7 +97,7 @@ def read(out: Path) -> Content:
     """Index shards, and read what the index says from the tars."""
     shards = expand_sources([str(out)])
     report = indexing.build_index(shards, out / "index.parquet", workers=1, limit=0.0)
-    assert "left out: 0 samples" in "".join(report.lines())
+    assert "omitted: 0 samples" in "".join(report.lines())
     return {
         row["key"]: (
             Path(shards[row["shard"]].path).read_bytes()[row["offset"] : row["offset"] + row["size"]],
@@ -172,7 +172,7 @@ def test_faults_are_listed_and_counted_and_stop_nothing(tmp_path: Path) -> None:
         ("d", "empty caption"),
         ("f", "undecodable image"),
     ]
-    assert "2 pairs in 1 shards; left out 6 (" in line
+    assert "2 pairs in 1 shards; omitted 6 (" in line
     assert "2 undecodable image" in line
     captions = {key: texts for key, (_, texts) in read(tmp_path / "out").items()}
     assert captions == {"a": ("good",), "x_y": ("more", "again")}
@@ -184,7 +184,7 @@ def test_a_text_that_is_endless_or_a_pipe_costs_its_own_pair(tmp_path: Path) -> 
     (source / "two.v2.txt").unlink()
     os.mkfifo(source / "two.v2.txt")
     (line,) = pack_shards(source, tmp_path / "out", PackOptions(), workers=1)
-    assert line.startswith(f"{tmp_path / 'out'}: 1 pairs in 1 shards; left out 2 (2 no caption)")
+    assert line.startswith(f"{tmp_path / 'out'}: 1 pairs in 1 shards; omitted 2 (2 no caption)")
 
 
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:

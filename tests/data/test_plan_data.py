@@ -43,7 +43,7 @@ def outcomes(one: Planned, store: Store) -> list[tuple[str, str]]:
 
 
 def refused(one: Planned, store: Store) -> bool:
-    said = "the training data changed since this was planned; start again"
+    said = "the training data changed since planning; start again"
     return all(state == "failed" and said in message for state, message in outcomes(one, store))
 
 

@@ -273,7 +273,7 @@ def test_a_training_set_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert "Forty squares" in bench("report", file, "--results", out) + (out / "tiny/report.html").read_text()
         with pytest.raises(UserError, match=r"data.size: 64 should be 16 or 32: squares has no other sizes"):
             load_suite(file, ["data.size=64"])
-        with pytest.raises(UserError, match=r"'square' is too near to 'squares', which comes with the package"):
+        with pytest.raises(UserError, match=r"'square' resembles 'squares', which comes with the package"):
             load_suite(file, ["data.name=square"])
     with added(TRAINING_SETS, LIST):
         file.write_text(EMOJI + "data: {name: weblist-part, size: 32}\nnoise: {rates: [0.5]}\n")

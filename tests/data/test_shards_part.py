@@ -91,7 +91,7 @@ def test_rows_that_differ_have_other_hashes(one, other):
         ([("a.txt", b"x")], "no image", "has captions only; images end in jpeg, jpg, png, webp"),
         ([("a.gif", b"x"), ("a.mp3", b"x")], "no image", "has gif, mp3; images end in jpeg, jpg, png, webp"),
         ([("a.jpg", b"")], "undecodable image", "the file is empty"),
-        ([("../a.jpg", None), ("../a.txt", b"x")], "unsafe name", "member ../a.jpg leads out of its folder"),
+        ([("../a.jpg", None), ("../a.txt", b"x")], "unsafe name", "member ../a.jpg lies outside its folder"),
         (
             [("a.jpg", None), ("a.json", b'{"captions": "x"}')],
             "json cannot be read",
@@ -141,7 +141,7 @@ def test_a_second_file_of_the_same_kind_is_a_fault_beside_the_row(tmp_path, tars
     with path.open("rb") as file:
         (row,), (fault,) = scan_tar(file, "0.tar", "p/")
     assert row.offset < fault.offset
-    assert fault == ScanFault("0.tar", "p/a", fault.offset, "duplicate key", "a.jpg again; the first one stands")
+    assert fault == ScanFault("0.tar", "p/a", fault.offset, "duplicate key", "a.jpg again; the first one is kept")
 
 
 def test_digests_are_read_at_any_offset_of_an_array():

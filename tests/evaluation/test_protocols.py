@@ -312,9 +312,9 @@ def test_defaults_cover_the_papers_tables() -> None:
 @pytest.mark.parametrize(
     ("family", "name", "message"),
     [
-        ("zero_shot", "imagenet_a", "'imagenet_a' is no evaluation data set; did you mean 'imagenet-a'"),
-        ("retrieval", "Flickr30", "'Flickr30' is no evaluation data set; did you mean 'flickr30k'"),
-        ("zero_shot", "birds/test", "'birds/test' is no evaluation data set; valid: "),
+        ("zero_shot", "imagenet_a", "'imagenet_a' is not an evaluation data set; did you mean 'imagenet-a'"),
+        ("retrieval", "Flickr30", "'Flickr30' is not an evaluation data set; did you mean 'flickr30k'"),
+        ("zero_shot", "birds/test", "'birds/test' is not an evaluation data set; valid: "),
         ("noise_detection", "birds", "'birds': is measured on the training pairs alone"),
         ("zero_shot", "flickr30k", "'flickr30k' has no classes to be scored by"),
         ("retrieval", "cars", "'cars' has no captions to be scored by"),

@@ -516,7 +516,7 @@ def attempt(read: Callable[[], object]) -> object:
         refusal = error
     lines = str(refusal).replace(NEW_LINE, "").splitlines()
     assert str(refusal).strip(), "an empty refusal"
-    listed = ".parquet: not written: " in lines[0] or "the same command goes on from there" in lines[-1]
+    listed = ".parquet: not written: " in lines[0] or "the same command continues from there" in lines[-1]
     assert len(lines) == 1 or listed, f"a refusal of several lines: {lines}"
     return refusal
 

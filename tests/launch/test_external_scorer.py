@@ -243,7 +243,7 @@ def test_weights_that_changed_after_the_plan_are_refused(weights: Path, tmp_path
     planned = plan(suite_in(tmp_path, weights, *SMALL).runs(), Store(tmp_path / "s"))[-1]
     tensors = load_file(weights)
     save_file({name: x + 0 if x.is_floating_point() else x for name, x in tensors.items()}, weights, {"by": "another"})
-    with pytest.raises(UserError, match="changed since this was planned; start again: the run then gets an id of its"):
+    with pytest.raises(UserError, match="changed since planning; start again: the run then gets another id"):
         Scoring(planned.run, planned.scorer, None).model(InputsReader().inputs(planned.run).pairs)
 
 
@@ -293,11 +293,11 @@ def test_a_model_with_variances_keeps_the_nearest_pairs(made: Store, tmp_path: P
         ("kind: score, share: 0.6, towers: RN50", "keep.towers: is of keep.weights; name the file, or omit it"),
         (
             "kind: score, share: 0.6, weights: a.pt, towers: RN5",
-            "keep.towers: 'RN5' is no architecture of open_clip; did",
+            "keep.towers: 'RN5' is not an architecture of open_clip; did",
         ),
         (
             "kind: score, share: 0.6, weights: 'open_clip:RN5/x'",
-            "keep.weights: 'RN5' is no architecture of open_clip; did",
+            "keep.weights: 'RN5' is not an architecture of open_clip; did",
         ),
         ("kind: score, share: 0.6, weights: ''", "keep.weights: "),
         ("kind: score, weights: a.pt", "keep.share: score needs it"),

@@ -165,7 +165,7 @@ def test_a_stop_request_to_any_rank_stops_all_after_one_step(start_slow: Callabl
             ["--processes", "4"],
             "train.bn_group: 32 does not divide the 16 pairs of batch 64 that each of 4 processes has",
         ),
-        (["--processes", "2", "--gpus", "2"], "--gpus and --processes: say one of them"),
+        (["--processes", "2", "--gpus", "2"], "--gpus and --processes: give one of them"),
         (["--processes", "2", "--set", "budget={device_seconds: 9}"], "calibrated on one device"),
         (["--launcher", "slrum"], "--launcher 'slrum' should be 'local', 'slurm' or 'ray'; did you mean 'slurm'?"),
     ],

@@ -154,7 +154,7 @@ def test_a_run_fails_after_losses_without_progress_alone(tmp_path: Path) -> None
     for _ in range(MAX_LOSSES - 1):
         assert queue._after_loss(attempt, "gone", stopping=False) is None
     outcome = queue._after_loss(attempt, "gone", stopping=False)
-    assert outcome == ("failed", "5 Ray tasks in a row were lost without progress: gone")
+    assert outcome == ("failed", "5 consecutive Ray tasks were lost without progress: gone")
     assert store.run(one.id).status()["state"] == "failed"
 
 

@@ -134,7 +134,7 @@ def test_every_outcome_has_its_list() -> None:
 @pytest.mark.parametrize(
     ("gpus", "processes", "jobs", "said"),
     [
-        (1, 1, 1, "--gpus and --processes: say one of them"),
+        (1, 1, 1, "--gpus and --processes: give one of them"),
         (2, None, 1, "--gpus 2: this machine has 0 GPUs that torch can use; --processes 2 trains on as many CPU"),
         (1, None, 3, "--gpus 1 x --jobs 3: this machine has 0 GPUs"),
     ],

@@ -126,7 +126,7 @@ def test_what_a_job_over_nodes_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=r"^train\.batch: 16 does not divide among 6 processes; use another"):
         handed_over("slurm.nodes=3", "slurm.gpus=2")
-    with pytest.raises(UserError, match=r"^--processes 2: is for jobs without GPUs; say slurm\.gpus: 0"):
+    with pytest.raises(UserError, match=r"^--processes 2: is for jobs without GPUs; set slurm\.gpus: 0"):
         handed_over("slurm.gpus=2", processes=2)
     for name, value in {
         "RANK": "0",

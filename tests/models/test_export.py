@@ -191,7 +191,7 @@ def test_names_and_folders_that_are_none_are_said(folder: Path, tmp_path: Path) 
         (("ViT-B-32/laion2b_s34b_b79",), "open_clip knows no such weights.*ViT-B-32/laion2b_s34b_b79k"),
         (("open_clip:ViT-B-23/openai",), "open_clip knows no such weights"),
         ((str(tmp_path),), "is a folder without open_clip_config.json"),
-        (("x.pt", "--towers", "tiny-vit"), "--towers tiny-vit: is no architecture of open_clip"),
+        (("x.pt", "--towers", "tiny-vit"), "--towers tiny-vit: is not an architecture of open_clip"),
         (("x.pt", "--towers", "ViT-B-32"), "x.pt: no such file"),
         ((str(folder / "small"), "--towers", "ViT-B-32"), "open_clip_config.json says what the folder holds; omit it"),
         ((str(folder / "small"), "--method", "prolip"), "--method prolip: adds to the towers"),

@@ -175,7 +175,7 @@ def test_an_extraction_that_is_killed_goes_on_to_the_same_bytes(
 
 
 def test_the_folder_that_is_to_be_made_has_a_name(data: Path, model: Path) -> None:
-    with pytest.raises(UserError, match=r"^\.: is a folder that is there; name the one that is to be made"):
+    with pytest.raises(UserError, match=r"^\.: already exists; name a new folder"):
         extract_sets(request(data, Path(), model))
 
 

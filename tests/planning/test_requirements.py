@@ -58,7 +58,7 @@ def test_everything_that_is_missing_is_refused_at_once(suite: Suite, tmp_path: P
     with pytest.raises(UserError) as caught:
         requirements.refuse_missing_inputs(suite)
     lines = str(caught.value).splitlines()
-    assert lines[0] == "suite lacking needs what is not here:"
+    assert lines[0] == "suite lacking lacks these inputs:"
     assert [line for line in lines if line.startswith("missing: ")] == [
         "missing: weights to start one, two from",
         "missing: index file of the noise",
@@ -71,7 +71,7 @@ def test_everything_that_is_missing_is_refused_at_once(suite: Suite, tmp_path: P
 
 def test_a_noise_file_that_is_broken_is_refused_before_anything_trains(suite: Suite, tmp_path: Path) -> None:
     (tmp_path / "gone.npy").write_text("0 1 2 3")
-    message = r"gone\.npy: not a NumPy index file \(it is no whole \.npy file of numbers: EOF"
+    message = r"gone\.npy: not a NumPy index file \(it is not a complete \.npy file of numbers: EOF"
     with pytest.raises(UserError, match=message):
         requirements.refuse_missing_inputs(suite)
 

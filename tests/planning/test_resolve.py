@@ -80,7 +80,9 @@ def test_a_treated_run_passes_over_its_own_rows_while_its_budget_counts_all() ->
 def test_less_than_a_step_is_no_run() -> None:
     plain = {"rows": 1000, "batch": 10, "phases": (Phase(),), "step_flops": {"train": 100}}
     for kind, value in (("samples", 9.9), ("epochs", 0.0099), ("flops", 99)):
-        with pytest.raises(UserError, match=rf"budget\.{kind}: {value:g} leaves no step for phase 'train'; give more"):
+        with pytest.raises(
+            UserError, match=rf"budget\.{kind}: {value:g} leaves no step for phase 'train'; increase it"
+        ):
             resolve_budget(kind, value, **plain)
     for kind, value in (("samples", 10), ("epochs", 0.01), ("flops", 100)):
         assert resolve_budget(kind, value, **plain).steps == 1

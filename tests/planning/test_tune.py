@@ -262,7 +262,7 @@ def test_a_dry_run_before_shows_the_trials(tmp_path: Path) -> None:
     dry = bench(tmp_path, "run", str(tmp_path / "tuned.yaml"), "--dry-run", "--only", "sogclr").stdout
     assert "sogclr, trial 3" in dry
     assert "clip" not in dry
-    assert "rows whose trials are still to be made are shown at the suite's settings" in dry
+    assert "entries whose trials are not finished are shown at the suite's settings" in dry
 
 
 def test_ranges_are_checked(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_missing_validation_data_is_refused_before_anything_starts(tmp_path: Pat
     result = bench(tmp_path, "run", suite)
     assert isinstance(result.exception, UserError)
     message = str(result.exception)
-    assert message.startswith("suite tuned needs what is not here:\nmissing: Flickr30k")
+    assert message.startswith("suite tuned lacks these inputs:\nmissing: Flickr30k")
     assert f"looked for {evaluation_folder}" in message
     assert not (tmp_path / "out").exists()
     dry = bench(tmp_path, "run", suite, "--dry-run")

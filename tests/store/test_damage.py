@@ -99,7 +99,7 @@ CASES: list[tuple[str, Callable[[Path], object], str]] = [
     ("train_seconds", folder, "is not a file"),
     (RECORDS, Path.unlink, "is missing"),
     (RECORDS, empty, "is empty"),
-    (RECORDS, text("{}"), "is no list of records"),
+    (RECORDS, text("{}"), "is not a list of records"),
     (RECORDS, text("[3]"), "something else than records"),
     (RECORDS, changed("value", "0.5"), "value of a record is of the wrong type"),
     (RECORDS, changed("n", True), "n of a record is of the wrong type"),
@@ -386,10 +386,10 @@ def test_arrays_are_bounded_and_never_unpickled(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="more than 100 bytes"):
         reading.read_arrays(path, 100)
     np.savez(path, a=np.array([{}], dtype=object))
-    with pytest.raises(Damaged, match="is no archive that can be read"):
+    with pytest.raises(Damaged, match="is not a readable archive"):
         reading.read_arrays(path)
     path.write_bytes(b"")
-    with pytest.raises(Damaged, match="is no archive that can be read"):
+    with pytest.raises(Damaged, match="is not a readable archive"):
         reading.read_arrays(path)
 
 

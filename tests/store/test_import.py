@@ -111,7 +111,7 @@ def link_as_run(run: RunStore) -> None:
 
 
 FORGERIES: dict[Callable[[RunStore], object], str] = {
-    other_setting: "settings.json: seed: differs from the address, which the run's id is the digest of",
+    other_setting: "settings.json: seed: differs from the address, of which the run's id is the digest",
     other_address: "settings.json: the run's id is not the digest of its address",
     other_run: "holds records of another run",
     other_weights: "has another sha256 than the weights that its records were measured on",

@@ -117,7 +117,7 @@ def test_other_numbers_are_one_line_with_both_machines_and_ours_stay(
     machines = f"(another CPU here, {there} there)"
     said = f"run {run.id}: has other numbers there {machines} in {', '.join(keys)}; ours are kept"
     assert result.stderr.splitlines() == [said]
-    assert "left out: 1, see above" in result.stdout
+    assert "skipped: 1, see above" in result.stdout
     assert tiny.contents(store) == before
 
 
@@ -163,7 +163,7 @@ def test_calibrations_and_plans_come_along_but_ours_stay(finished: Path, store: 
     (there / "tiny" / "plan.json").write_text('{"suite": "changed"}')
     found = merge_store(there, Store(store))
     assert (found.calibrations, found.plans) == (1, ["other"])
-    assert found.problems == ["calibration b: has other numbers there; ours are kept"]
+    assert found.problems == ["calibration b: has other numbers in the source; ours are kept"]
     assert (store / "calibrations" / "a.json").read_bytes() == (there / "calibrations" / "a.json").read_bytes()
     assert (store / "tiny" / "plan.json").read_bytes() == plan
 
@@ -202,7 +202,7 @@ def test_an_archive_that_reaches_out_is_refused(store: Path, here: Path, member:
     with tarfile.open(path, "w") as tar:
         tar.add(store / "runs", arcname="runs")
         tar.addfile(member, io.BytesIO())
-    with pytest.raises(UserError, match="only files and folders below it belong into a store"):
+    with pytest.raises(UserError, match="a store holds only files and folders below it"):
         merge_store(path, Store(here))
     assert sorted(file.name for file in here.parent.iterdir()) == ["evil.tar"]
 
@@ -223,7 +223,7 @@ def test_what_is_no_store_is_said(finished: Path, here: Path, tmp_path: Path) ->
         pass
     for source, said in (
         (tmp_path / "none", "no such folder or archive"),
-        (finished / "runs", "is no store: it has no folder runs/"),
+        (finished / "runs", "is not a store: it has no folder runs/"),
         (tmp_path / "text.tar.gz", "cannot be unpacked as a tar archive"),
         (cut, "cannot be unpacked as a tar archive"),
         (tmp_path / "spoiled.tar.xz", "cannot be unpacked as a tar archive"),

@@ -46,7 +46,7 @@ def test_all_is_well(finished: Path, tiny: SimpleNamespace) -> None:
 
 
 def test_a_store_that_is_not_there_is_not_called_whole(tmp_path: Path, tiny: SimpleNamespace) -> None:
-    with pytest.raises(UserError, match=r"nothing: no such folder, so nothing was looked at"):
+    with pytest.raises(UserError, match=r"nothing: no such folder; name the folder of a store"):
         tiny.bench(tmp_path / "nothing", "store", "verify")
 
 

@@ -116,11 +116,11 @@ def test_a_method_holds_the_untrained_row_beside(folder: Path, stored: dict[str,
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("start: START", "start: null", r"average_with_start: averages with the weights that the row begins at; give"),
+        ("start: START", "start: null", r"average_with_start: averages with the initial weights; give"),
         (
             "label: averaged,",
             "label: averaged, untrained: true,",
-            "a row without a step has nothing to average; omit one",
+            "an untrained entry has nothing to average; omit one",
         ),
         ("average_with_start: 0.25", "average_with_start: 1.0", "average_with_start: 1.0 should be less than 1"),
         (
@@ -133,7 +133,7 @@ def test_a_method_holds_the_untrained_row_beside(folder: Path, stored: dict[str,
             "average_with_start: 0.2, keep: {kind: score, share: 0.6}",
             "itself needs a run of clip",
         ),
-        ("{samples: 64}", "{device_seconds: 5}", "a row without a step cannot be here: a budget of device_seconds"),
+        ("{samples: 64}", "{device_seconds: 5}", "an untrained entry is not possible: a budget of device_seconds"),
         (
             "reference: zero-shot",
             "reference: zeroshot",

@@ -68,7 +68,7 @@ def test_one_command_that_gets_all_features_is_printed_once(
     assert str(suite.data.feature_folder) in command
     assert suite.data.feature_folder.parent == tmp_path
     assert sum("stored features" in line for line in lines) == 1 + len(sets_of_suite(load_suite(name)))
-    with pytest.raises(UserError, match="needs what is not here"):
+    with pytest.raises(UserError, match="lacks these inputs"):
         run_suite(suite, tmp_path / "results")
     short = load_suite(
         name, ["tables=null", "methods=[clip]", "seeds=[0]", f"noise={{rates: [{suite.noise.rates[-1]}]}}"]

@@ -273,11 +273,11 @@ def test_an_oracle_without_noise_is_the_run_of_the_baseline(tmp_path: Path) -> N
         (["data.keep={kind: score, share: 0.5, teacher: free}"], "valid: given, given_clean, paid"),
         (
             ["data.keep={kind: score, share: 0.5, by: sogclrr}"],
-            "data.keep.by: 'sogclrr' is no row without keep of this suite; did you mean 'sogclr'?",
+            "data.keep.by: 'sogclrr' is not an entry without keep; did you mean 'sogclr'?",
         ),
         (
             ["data.keep={kind: score, share: 0.5, teacher: given_clean}", "noise.natural=true"],
-            "data.keep: uses a scorer trained on clean pairs, which nobody knows of natural noise",
+            "data.keep: uses a scorer trained on clean pairs, which is unknown for natural noise",
         ),
         (
             ["methods=[clip, {method: ncu, keep: {kind: score, share: 0.5, by: clip}}]"],

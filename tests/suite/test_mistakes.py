@@ -73,7 +73,7 @@ CASES = [
         "small.yaml:11: train.micro_batch: 48 should be at most ",
     ),
     ("tasks: [zero_shot]", "curve: [0.5, 0.3]", "small.yaml:11: evaluate.curve.1: 0.3 should be 0.25, 0.5 or 0.75"),
-    ("name: emoji", "name: emojis", "small.yaml:2: data.name: 'emojis' is too near to 'emoji', which comes with"),
+    ("name: emoji", "name: emojis", "small.yaml:2: data.name: 'emojis' resembles 'emoji', which comes with"),
     ("size: 32", "size: 48", "small.yaml:2: data.size: 48 should be 32 or 64"),
     (
         "  lr: 1e-3\nevaluate: {tasks: [zero_shot]}\nmethods:\n  - clip",
@@ -136,7 +136,7 @@ def test_a_folder_of_evaluation_data_is_not_its_name(tmp_path: Path, folder: str
 def test_a_budget_is_of_exactly_one_kind(tmp_path: Path, budget: str, said: str) -> None:
     (line,) = mistakes(tmp_path, GOOD.replace("{epochs: 2}", budget))
     assert line == (
-        f"small.yaml:7: budget: says {said}; should say exactly one of epochs, samples, flops, device_seconds"
+        f"small.yaml:7: budget: has {said}; should have exactly one of epochs, samples, flops, device_seconds"
     )
 
 
@@ -198,9 +198,9 @@ def test_all_mistakes_of_a_file_are_listed_in_its_order(tmp_path: Path) -> None:
         ("train.lr=x", "--set train.lr=x: train.lr: 'x' should be a valid number"),
         (
             "methods.cilp.config.x=1",
-            "--set methods.cilp.config.x=1: 'cilp' is no entry of the list; did you mean 'clip'?",
+            "--set methods.cilp.config.x=1: 'cilp' is not an entry of the list; did you mean 'clip'?",
         ),
-        ("budget.samples=9", "small.yaml:7: budget: says epochs and samples"),
+        ("budget.samples=9", "small.yaml:7: budget: has epochs and samples"),
         ("methods.clip.config.hot=1", "--set methods.clip.config.hot=1: methods.0.config.hot: unknown hyper-parameter"),
     ],
 )

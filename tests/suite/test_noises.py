@@ -81,7 +81,7 @@ def test_natural_noise_is_not_called_clean_and_nothing_else_changes(tmp_path: Pa
 def test_no_row_uses_a_truth_that_nobody_knows(tmp_path: Path, keep: str) -> None:
     text = "".join([*TEXT.splitlines(keepends=True)[:7], "noise: {natural: true}\n"])
     rows = f"methods: [clip, {{method: clip, label: bound, keep: {keep}}}]"
-    message = r"kinds\.yaml:7: methods\.1\.keep: uses .*, which nobody knows of natural noise"
+    message = r"kinds\.yaml:7: methods\.1\.keep: uses .*, which is unknown for natural noise"
     with pytest.raises(UserError, match=message):
         suite_of(tmp_path, text, ("methods: [clip, sogclr]", rows))
     with pytest.raises(UserError, match=r"data\.keep: uses "):
@@ -101,7 +101,7 @@ def test_which_pairs_injected_noise_left_alone_is_known_of_natural_pairs_too(tmp
     assert [one["about"] for one in said] == [
         "the pairs that the injected noise leaves alone", "the pairs that are known to be clean",
     ]  # fmt: skip
-    with pytest.raises(UserError, match=r"methods\.1\.keep: uses trusted pairs, which nobody knows of natural noise"):
+    with pytest.raises(UserError, match=r"methods\.1\.keep: uses trusted pairs, which is unknown for natural noise"):
         suite_of(tmp_path, text, ("methods: [clip, sogclr]", rows.replace("oracle", "{kind: trusted, rows: 9}")))
 
 

@@ -59,7 +59,7 @@ def test_a_suites_own_is_that_of_the_rows_without_one_and_changes_no_run(path: P
     [
         ("select=best", "select: 'best' should be 'last', 'noisy_validation' or 'clean_validation'"),
         ("methods.1.select=first", "methods.1.select: 'first' should be 'last', 'noisy_validation' or"),
-        ("evaluate={curve: []}", "methods.1.select: chooses among the points of evaluate.curve, and there are none"),
+        ("evaluate={curve: []}", "methods.1.select: chooses among the points of evaluate.curve, which has none"),
         (
             "evaluate={tasks: [zero_shot, noisy_validation], curve: [0.5], along: [noisy_validation]}",
             "methods.1.select: noisy_validation needs 'zero_shot' in evaluate.tasks and evaluate.along",

@@ -159,7 +159,7 @@ def test_image_weights_are_taken_from_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"image_start: .*timm.safetensors: does not fit: lacks trunk\."):
         prepare_model(method, towers, started, CPU, None)
     elsewhere = run_on({**run.towers.model_dump(), "image": "tiny-rn50", "image_start": "imagenet"})
-    with pytest.raises(UserError, match="imagenet: tiny-rn50 is no model of timm's"):
+    with pytest.raises(UserError, match="imagenet: tiny-rn50 is not a model of timm"):
         prepare_model(method, build(elsewhere)[0], elsewhere, CPU, None)
     prepare_model(method, build(elsewhere)[0], elsewhere, CPU, None, starts="files")  # costs do not depend on them
 

@@ -263,7 +263,7 @@ def test_a_damaged_checkpoint_is_an_error_and_not_a_fresh_start(tmp_path: Path, 
     save(out, 1, *made(0))
     path = out.path(checkpoint.CHECKPOINT_FILE)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(Damaged, match=r"checkpoint\.pt: is no checkpoint: "):
+    with pytest.raises(Damaged, match=r"checkpoint\.pt: is not a checkpoint: "):
         checkpoint.load_checkpoint(out)
 
 

@@ -144,7 +144,7 @@ def test_what_nothing_can_be_trained_on_is_a_mistake(tmp_path: Path, features: P
     with pytest.raises(UserError, match=r"baseline: ncu is not applicable: ncu needs tokens .*; name another row"):
         suite_of(tmp_path, features, methods=["ncu", "clip"], baseline="ncu")
     data = {"name": "toys", "features": str(features)}
-    with pytest.raises(UserError, match=r"towers\.image: 'tiny-resnet' reads pixels, which data.features has not"):
+    with pytest.raises(UserError, match=r"towers\.image: 'tiny-resnet' reads pixels, but data.features has none"):
         suite_of(tmp_path, features, towers={"image": "tiny-resnet", "text": "features"})
     with pytest.raises(UserError, match=r"data\.features: towers.image reads stored features; name their folder"):
         suite_of(tmp_path, features, data={"name": "toys"})

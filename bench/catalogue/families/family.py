@@ -48,7 +48,7 @@ class TaskFamily:
     short: str  #: over a column of an overview
     text: str  #: one or two sentences on what is measured
     metrics: Mapping[str, str] = field(hash=False)  #: metric -> as printed over a column, in order of reading
-    main: str  #: the metric for overviews and headlines; "" = no table compares methods by it
+    main: str  #: the metric for overviews and headlines; "" = methods are not compared by it
     #: "module:function" of `(Task, bench.evaluation.measures.MeasureInputs) -> Measured`; imported on first use
     measure: str
     #: (label, facts) -> metric -> score of a random guess, of those for which it has a simple form

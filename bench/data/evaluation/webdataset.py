@@ -120,7 +120,7 @@ class WebDataset:
             raise self._fault(sample, "no class (cls)")
         text = sample.texts["cls"].strip()
         if not text.isdigit():
-            raise self._fault(sample, f"class {text[:20]!r}, which is no number from 0 on")
+            raise self._fault(sample, f"class {text[:20]!r}, which is not a whole number from 0 on")
         if len(text.lstrip(b"0")) > len(str(MAX_CLASSES - 1)):
             raise self._fault(sample, f"class {text[:20]!r}; there are at most {MAX_CLASSES:,} classes")
         return int(text)

@@ -257,5 +257,5 @@ def reopen_feature_set(folder: Path, share: float, dropout: float, expected: str
     """Open pickled pairs in another process. Raises UserError if the set was changed since."""
     pairs = FeaturePairs(folder, share, dropout)
     if pairs.content_hash != expected:
-        raise UserError(f"{folder}: was changed while it is used; start the command again")
+        raise UserError(f"{folder}: was changed while in use; start the command again")
     return pairs

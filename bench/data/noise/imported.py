@@ -70,8 +70,8 @@ def _wanted(pairs: Pairs, images: ImageRows, file: IndexFile | None) -> str:
             f"{counts}; it is {file.name}, published for {file.images:,} images of {file.data}, one entry a {file.unit}"
         )
     if images.by_caption:
-        return f"{counts}; one entry a caption or one an image is needed, so this is an index file of other pairs"
-    fix = "one image a caption is needed, and one row a caption: `bench data index --each-caption` makes these"
+        return f"{counts}; one entry per caption or per image is needed, so this is an index file of other pairs"
+    fix = "one image per caption is needed, and one row per caption: `bench data index --each-caption` makes these"
     return f"{len(pairs)} pairs in {pairs.name}; {fix}"
 
 
@@ -89,7 +89,7 @@ def read_index_entries(path: Path, n: int) -> Ints:
 
 
 def _not_permuted(path: Path, places: str, pairs: Pairs) -> UserError:
-    return UserError(f"{path}: images are not permuted among {places}; this is no index file of {pairs.name}")
+    return UserError(f"{path}: images are not permuted among {places}; this is not an index file of {pairs.name}")
 
 
 def index_shape(path: Path) -> tuple[int, ...]:
@@ -101,7 +101,7 @@ def index_shape(path: Path) -> tuple[int, ...]:
 
 
 def _no_index_file(path: Path, error: Exception) -> UserError:
-    fix = "it should be a .npy file of whole numbers, one a caption or one an image, as NCR and DECL publish them"
+    fix = "it should be a .npy file of whole numbers, one per caption or per image, as NCR and DECL publish them"
     return UserError(f"{path}: not a NumPy index file ({one_line(error, 200)}); {fix}")
 
 

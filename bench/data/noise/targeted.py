@@ -108,7 +108,7 @@ def _tests(pairs: Pairs, dataset: str) -> Pairs:
         return pairs.evaluation(dataset)
     shape = pairs.images(np.zeros(1, np.int64)).shape
     if len(shape) != 4:
-        raise UserError(f"noise.options.images: made-up features have no {dataset} to attack; name real ones")
+        raise UserError(f"noise.options.images: synthetic features have no {dataset} to attack; name a real set")
     return data.load_dataset(dataset, shape[1])
 
 

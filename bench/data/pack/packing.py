@@ -51,7 +51,7 @@ def pack_shards(
     if not packed:
         raise UserError(f"{source}: none of {len(faults):,} pairs can be packed; {out / FAULTS_FILE} says why of each")
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in Counter(one.reason for one in faults).items())
-    left = f"left out {len(faults):,} ({reasons}), listed in {out / FAULTS_FILE}" if faults else "left out none"
+    left = f"omitted {len(faults):,} ({reasons}), listed in {out / FAULTS_FILE}" if faults else "left out none"
     return [f"{out}: {packed:,} pairs in {len(jobs)} shards; {left}"]
 
 
@@ -68,7 +68,7 @@ def _keyed(listed: Sequence[ListedSample]) -> tuple[list[ListedSample], list[Omi
             )
         elif key in unique:
             faults.append(
-                OmittedSample(key, sample.path, "duplicate key", f"{unique[key].path} has it; the first one stands")
+                OmittedSample(key, sample.path, "duplicate key", f"{unique[key].path} has it; the first one is kept")
             )
         else:
             unique[key] = replace(sample, key=key)

@@ -43,7 +43,7 @@ def _reopened(settings: DataSettings, expected: str) -> ShardPairs:
     """Load pickled pairs in another process. Raises UserError if the index was changed since, or data is missing."""
     pairs = load_shard_pairs(settings)
     if pairs.content_hash != expected:
-        raise UserError(f"{pairs.index_path}: was changed while it is used; start the command again")
+        raise UserError(f"{pairs.index_path}: was changed while in use; start the command again")
     return pairs
 
 
@@ -60,7 +60,7 @@ def missing_shard_data(settings: DataSettings) -> list[Missing]:
     if not os.path.isfile(path):
         return [_no_index(settings, path)]
     about = read_about(path)
-    get = "put them back, or say in data.shards where they are"
+    get = "put them back, or set data.shards to where they are"
     try:
         there = _there(settings)
         paths = _paths(settings, path, about, there)

@@ -43,7 +43,7 @@ class Report:
         rate = f"{about.rows / max(self.seconds, 1e-9):,.0f} rows/s"
         return [
             f"{self.out}: {about.rows:,} rows in {len(about.shards):,} shards, {self.seconds:.1f} s ({rate})",
-            f"left out: {lost:,} samples ({lost / (lost + about.rows):.2%})",
+            f"omitted: {lost:,} samples ({lost / (lost + about.rows):.2%})",
             *(f"  {count:,} {reason}" for reason, count in about.faults.items()),
             *([f"  each one in {self.faults}"] if lost else []),
             f"ids {about.ids[:16]}, content {about.content_hash[:16]}",
@@ -63,7 +63,7 @@ def write_index(jobs: Sequence[ScanJob], out: Path, limit: float, each_caption: 
     first = np.ones(len(order), bool)
     first[1:] = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy()
     for row in table.select(["key", "offset", "shard"]).take(pa.array(order[~first])).to_pylist():
-        name, detail = jobs[row["shard"]].shard.name, "another shard has this key; its sample stands"
+        name, detail = jobs[row["shard"]].shard.name, "another shard has this key; its sample is kept"
         faults.append(ScanFault(name, row["key"], row["offset"], "duplicate key", detail))
     order = order[first]
     shard = table["shard"].to_numpy()
@@ -132,7 +132,7 @@ def _check(
     for reason, count in counts.items():
         which = [one_line(f"{f.shard} {f.key}: {f.detail}", 300) for f in faults if f.reason == reason][:SHOWN_FAULTS]
         lines.append(f"  {count:,} {reason}, such as " + "; ".join(which))
-    lines.append(f"each one is in {listed}; mend the shards, or raise --limit (what is scanned is kept)")
+    lines.append(f"each one is in {listed}; repair the shards, or raise --limit (what is scanned is kept)")
     raise UserError(*lines)
 
 

@@ -74,7 +74,7 @@ def _scanned(shards: Sequence[Shard], work: Path, each_caption: bool, workers: i
         if not done:
             shutil.rmtree(work)
             raise
-        kept = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command goes on from there"
+        kept = f"{done} of {len(shards)} scanned shards are kept in {work}; the same command continues from there"
         raise UserError(*error.lines, kept) from error
     return jobs
 
@@ -110,8 +110,8 @@ def in_processes(make: Callable[[J], R], jobs: Sequence[J], workers: int) -> Ite
             for future in as_completed([pool.submit(make, job) for job in jobs]):
                 yield future.result()
         except BrokenProcessPool as error:
-            fix = "the same command with fewer --workers goes on"
-            raise UserError(f"a worker died, perhaps for want of memory; {fix}") from error
+            fix = "the same command with fewer --workers continues"
+            raise UserError(f"a worker died, perhaps out of memory; {fix}") from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

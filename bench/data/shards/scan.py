@@ -134,7 +134,7 @@ class _Scanner:
 
     def _add(self, sample: _OpenSample, key: str, name: str, suffix: str, member: TarInfo) -> None:
         if name.startswith("/") or ".." in name.split("/"):
-            raise Unusable("unsafe name", f"member {name} leads out of its folder")
+            raise Unusable("unsafe name", f"member {name} lies outside its folder")
         if not member.isreg() or member.issparse():
             kind = "link" if member.issym() or member.islnk() else "special file"
             raise Unusable("not a file", f"member {name} is a {kind}")
@@ -147,7 +147,7 @@ class _Scanner:
         if suffix in IMAGES and sample.image is not None:
             if sample.image[0] != suffix:
                 raise Unusable("several images", f".{sample.image[0]} and .{suffix}")
-            detail = f"{name} again; the first one stands"
+            detail = f"{name} again; the first one is kept"
             self.faults.append(ScanFault(self.shard, key, member.offset_data, "duplicate key", detail))
             return
         self.file.seek(member.offset_data)

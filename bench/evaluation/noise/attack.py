@@ -46,7 +46,7 @@ def targeted_rates(labels: Ints, predicted: Ints, targets: Ints, classes: Ints, 
 def class_number(name: str, classes: tuple[str, ...], dataset: str) -> int:
     """Return the number of the class of that name. Raises UserError, with the nearest name, if there is none."""
     if name not in classes:
-        raise UserError(f"noise.options.target: {name!r} is no class of {dataset}{nearest(name, classes)}")
+        raise UserError(f"noise.options.target: {name!r} is not a class of {dataset}{nearest(name, classes)}")
     return classes.index(name)
 
 

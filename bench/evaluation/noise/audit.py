@@ -98,9 +98,9 @@ def audit_run(out: RunStore) -> AuditedRun:
     rows = rows[np.argsort(confidence[rows], kind="stable")]
     (low, high), apart = result.interval, result.auroc >= MIN_AUROC
     share = f"{low:.1%} to {high:.1%} (95 %, most likely {result.share:.1%})" if apart else f"at most {high:.1%} (95 %)"
-    below = f"; below {MIN_AUROC} right ones may look as wrong, and no least share can be said" if not apart else ""
+    below = f"; below {MIN_AUROC} right ones may look as wrong, so the share may be 0" if not apart else ""
     lines = (
         f"{pairs.name}: {share} of {len(rows):,} pairs are wrong, if they look like the {noisy.sum():,} injected ones",
-        f"wrong and right pairs are told apart with an AUROC of about {result.auroc:.2f}{below}",
+        f"wrong and right pairs are separated with an AUROC of about {result.auroc:.2f}{below}",
     )
     return AuditedRun(pairs, rows, confidence[rows], lines)

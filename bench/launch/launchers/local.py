@@ -163,7 +163,7 @@ def ranks_of_a_run(gpus: int | None, processes: int | None, jobs: int) -> int:
     """
     available = gpu_count()
     if gpus is not None and processes is not None:
-        raise UserError("--gpus and --processes: say one of them")
+        raise UserError("--gpus and --processes: give one of them")
     if gpus is not None and gpus * jobs > available:
         more = f" x --jobs {jobs}" if jobs > 1 else ""
         instead = "" if available else f"; --processes {gpus} trains on as many CPU processes"

@@ -49,7 +49,7 @@ def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[lis
             settings = settings.model_copy(update={"gpus": float(_most("GPU") > 0)})
     gpus = settings.gpus or 0.0
     if request.processes is not None and gpus:
-        raise UserError(f"--processes {request.processes}: is for runs without GPUs; say ray.gpus: 0 in the suite")
+        raise UserError(f"--processes {request.processes}: is for runs without GPUs; set ray.gpus: 0 in the suite")
     options = LaunchOptions(1, request.processes or max(1, int(gpus)), request.track, ignore_second_sigint=True)
 
     def launch(planned: list[Planned], progress: Progress) -> RunOutcomes:
@@ -233,9 +233,9 @@ class _Queue:
         attempt.losses = 1 if now != attempt.reached else attempt.losses + 1
         attempt.reached = now
         if attempt.losses < MAX_LOSSES:
-            echo(f"{attempt.one.run.title}: its Ray task was lost ({message}); it goes on in another one", err=True)
+            echo(f"{attempt.one.run.title}: its Ray task was lost ({message}); it continues in another one", err=True)
             return None
-        message = f"{MAX_LOSSES} Ray tasks in a row were lost without progress: {message}"
+        message = f"{MAX_LOSSES} consecutive Ray tasks were lost without progress: {message}"
         return mark_failed(attempt.one, self.store, message, {"type": "Process", "message": message})
 
 

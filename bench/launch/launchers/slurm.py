@@ -51,7 +51,7 @@ def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[lis
     slurm = suite.slurm if request.gpus is None else suite.slurm.model_copy(update={"gpus": request.gpus})
     if request.processes is not None and slurm.gpus:
         raise UserError(
-            f"--processes {request.processes}: is for jobs without GPUs; say slurm.gpus: 0 in the suite, or --gpus"
+            f"--processes {request.processes}: is for jobs without GPUs; set slurm.gpus: 0 in the suite, or give --gpus"
         )
     options = LaunchOptions(1, slurm.gpus or request.processes or 1, request.track)
     return lambda planned, progress: submit_all(planned, store, slurm, options, suite.name, progress)
