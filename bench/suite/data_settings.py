@@ -42,9 +42,9 @@ class DataSettings(Model):
     shards: str | Strings | None = None
     #: null = index.parquet beside the first shard
     index: Location | None = None
-    #: number of pairs as stated by the paper, which `--dry-run` counts with while the data is not there
+    #: number of pairs as stated by the paper, which `--dry-run` counts with while the data is missing
     rows: Annotated[int, Field(ge=2, le=MAX_ROWS)] | None = None
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the pairs; subsets nest
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the pairs; a smaller share is a subset of a larger one
     block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
     keep: KeepSettings = UNTREATED  #: data selection of every row without a `keep` of its own
     #: samples: kept pairs are repeated until as many samples are seen as without selection; passes: as many passes
@@ -54,7 +54,7 @@ class DataSettings(Model):
     #: the command that makes the features, or the shards and evaluation sets of your own. It is printed where they
     #: are missing, of the package's own suites alone
     get: Annotated[str, Field(max_length=2000), AfterValidator(printable_line)] | None = None
-    #: widths of stored image and text features, which `--dry-run` counts with while the folder is not there
+    #: widths of stored image and text features, which `--dry-run` counts with while the folder is missing
     widths: Annotated[tuple[Width, Width], Field(strict=False)] | None = None
     #: share of an image's stored numbers that each training view zeroes; the others are divided by one minus it
     feature_dropout: Rate = 0.0

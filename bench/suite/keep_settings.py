@@ -17,8 +17,8 @@ from bench.yaml_source import fault
 class KeepSettings(Model):
     """Data selection: which pairs a run may see. A bare word means a kind without parameters."""
 
-    kind: str = "all"  #: one of the table Data selections
-    #: of the pairs that are kept; a row may list several, and stands for a row each
+    kind: str = "all"  #: a word of the table Data selections
+    #: of the pairs that are kept; a list of shares makes a row of each
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     rows: Annotated[int, Field(ge=1)] | None = None  #: number of pairs that are kept
     #: label of the row whose method scores the pairs in place of the baseline: with `score` by its own confidence

@@ -38,12 +38,12 @@ class NoiseSettings(Model):
     A suite with several kinds holds the first, which knows the others; see `kinds`.
     """
 
-    kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"  #: a kind of noise
+    kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"  #: see the page of the kinds of noise
     rates: Annotated[tuple[Rate, ...], NonEmptyList, NoDuplicates] = (0.0,)  #: shares of corrupted pairs; 0 is clean
     files: Locations = ()  #: of kind `imported`: an index file for each rate above 0, in that order
     options: dict[str, Any] = Field(default_factory=dict)  #: the kind's own settings
-    #: for each rate, how many of the suite's seeds it has, the first ones; none given: all. With several budgets also
-    #: a list of such lists, one for each budget, where 0 omits a rate: `[[10, 10], [0, 5]]`
+    #: for each rate, with how many of the suite's seeds it is trained, the first ones; default: all. With several
+    #: budgets also a list of such lists, one for each budget, where 0 omits a rate: `[[10, 10], [0, 5]]`
     seeds: Annotated[
         tuple[Annotated[int | tuple[int, ...], BeforeValidator(_seed_counts)], ...], Field(strict=False)
     ] = ()

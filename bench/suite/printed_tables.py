@@ -25,7 +25,7 @@ class PaperTables(Model):
     """Tables of a paper that the report lays out as printed, this suite's numbers beside the printed ones."""
 
     paper: Annotated[str, Field(min_length=1)]  #: a file of `results/published`
-    numbers: Annotated[tuple[str, ...], NonEmptyList, NoDuplicates]  #: of its tables, as printed
+    numbers: Annotated[tuple[str, ...], NonEmptyList, NoDuplicates]  #: numbers of its tables, as printed
     pretrain: str | None = None  #: of the printed rows that this suite is about; null = all
     backbone: str | None = None  #: the same; null = all, or as `towers` says
     towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone

@@ -215,7 +215,7 @@ class EvaluateSettings(Model):
         "retrieval",
         "noise_detection",
     )  #: families of evaluation tasks, of the table Tasks
-    #: shares of the budget, of 0.25, 0.5 and 0.75, at which is measured as well
+    #: points along a run that are measured as well: 0.25, 0.5 or 0.75 of the budget
     curve: Annotated[tuple[float, ...], Field(strict=False), NoDuplicates] = ()
     #: families of `tasks` measured at these points, on all of their data sets; none: `zero_shot` on its first data set,
     #: and `memorisation`
