@@ -63,6 +63,14 @@ def test_verbs_and_options_that_a_sentence_names_are_there(page: Path) -> None:
         assert set(named) <= {*options, "--help", "--version"}, f"{page.name}: `bench {written}`"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_commands_of_python_and_pytest_name_are_there(page: Path) -> None:
+    named = re.findall(r"\b(?:pytest|python3?)\b[^`\n]*? ((?:tests|tools)/[\w./]+)", page.read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
+    if page.name == "measurements.md":
+        assert len(named) > 10
+
+
 def test_a_command_that_is_wrong_is_noticed() -> None:
     assert commands("```sh\nA=1 bench run x --jobs 2  # why\nls && bench store gc\n```") == [
         "bench run x --jobs 2",
