@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and math.isfinite(value) and value.is_integer():
         return int(value)
     return value
+
+
+def flattened(content: Mapping[str, Any], between: str = ".") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested mappings under names joined by `between`; an empty mapping is a value."""
+    for name, value in content.items():
+        if isinstance(value, Mapping) and value:
+            yield from ((f"{name}{between}{inner}", one) for inner, one in flattened(value, between))
+        else:
+            yield name, value
 
 
 def digest(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from bench.console.progress import duration
 from bench.console.text import align_columns, csv_text, echo, join_lines
 from bench.errors import UserError
+from bench.hashing import flattened
 from bench.store import Damaged, Record, RunStore, files
 
 T = TypeVar("T")
@@ -31,7 +32,8 @@ def describe_run(run: RunStore, damaged: Sequence[Damaged] = ()) -> str:
         ("environment", run.environment),
     ):
         if content := _read(read):
-            parts += ["", title, *(f"  {key}: {value}" for key, value in _flat(content))]
+            known = {key: value for key, value in flattened(content) if value is not None}  # keys as `--set` takes them
+            parts += ["", title, *(f"  {key}: {_readable(key.rpartition('.')[2], one)}" for key, one in known.items())]
     records = [record for key in _read(run.evaluations) or () for record in _read(partial(run.records_of, key)) or ()]
     parts += ["", "records" if records else "no records yet", *(f"  {line}" for line in record_table(records))]
     return join_lines(parts)
@@ -43,17 +45,6 @@ def _read(read: Callable[[], T]) -> T | None:
         return read()
     except Damaged:
         return None
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Return nested mappings as (dotted key, value), with keys as `--set` takes them."""
-    lines: list[tuple[str, str]] = []
-    for key, value in content.items():
-        if isinstance(value, Mapping) and value:
-            lines += _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            lines.append((f"{prefix}{key}", _readable(key, value)))
-    return lines
 
 
 def _readable(key: str, value: Any) -> str:

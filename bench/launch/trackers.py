@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.errors import UserError, nearest
+from bench.hashing import flattened
 from bench.store import Claim, ClaimLost, Record, RunStore, RunWriter
 
 if TYPE_CHECKING:
@@ -144,16 +145,9 @@ class Tracked(RunWriter):
             parts = (protocol, sent.dataset, sent.task, sent.metric, sent.score)
             self._sink.record("/".join(filter(None, parts)), sent.at, round(sent.at * self.steps), sent.value)
         else:
-            self._sink.line(sent["step"], {name: value for name, value in _numbers(sent) if name != "step"})
-
-
-def _numbers(line: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the numbers of nested mappings under names joined by slashes; other values are left out."""
-    for name, value in line.items():
-        if isinstance(value, Mapping):
-            yield from _numbers(value, f"{prefix}{name}/")
-        elif isinstance(value, int | float):
-            yield prefix + name, value
+            numbers = {name: value for name, value in flattened(sent, "/") if isinstance(value, int | float)}
+            del numbers["step"]
+            self._sink.line(sent["step"], numbers)
 
 
 @contextmanager

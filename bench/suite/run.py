@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -43,9 +43,10 @@ def run_address(
     Raises MissingFile if the weights it begins at, or files of its towers, are not there.
     """
     content = run.content()
-    for place, absent in _absent(content):
-        other = f"; a path, or {OPEN_CLIP}MODEL/TAG" if place == "start" else ""
-        raise MissingFile(f"{place}: {absent.reason}{other}")
+    for place, value in hashing.flattened(content):
+        if isinstance(value, Absent):
+            other = f"; a path, or {OPEN_CLIP}MODEL/TAG" if place == "start" else ""
+            raise MissingFile(f"{place}: {value.reason}{other}")
     if kept_hash is not None:
         content["kept"] = kept_hash
         if run.keep.entry.truth_alone:  # whose captions the others have changes nothing
@@ -60,15 +61,6 @@ def run_address(
         "reference": reference_id,
         "calibration": calibration_hash,
     }
-
-
-def _absent(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Absent]]:
-    """Fields whose files are not there."""
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            yield from _absent(value, f"{above}{key}.")
-        elif isinstance(value, Absent):
-            yield f"{above}{key}", value
 
 
 @dataclass(frozen=True)
