@@ -25,10 +25,7 @@ JSON_BYTES = 1 << 22  #: of a JSON document; each byte may take 25 bytes of memo
 TEXT_BYTES = 1 << 20  #: of a text file
 MAX_ROWS_PER_BYTE = 8  #: of a Parquet file; more is not the index or the manifest of anything
 TABLE_BYTES, MAX_EXPANSION = 1 << 26, 64  #: memory that a Parquet file may take: so much, and so much a byte
-SMALL_TABLE, BATCH_ROWS = (
-    1 << 26,
-    128,
-)  #: bytes of a Parquet file whose memory is measured first, so many rows at a time
+SMALL_TABLE, BATCH_ROWS = 1 << 26, 128  #: bytes of a Parquet file that is measured first, so many rows at a time
 BUFFER_BYTES = 1 << 16  #: bytes read at a time
 
 

@@ -31,9 +31,8 @@ def possible_path(text: str) -> str:
     """The text as it is; a fault if no file can have this path."""
     longest = max((part.encode() for part in printable_line(text).split("/")), key=len)
     if len(longest) > _MAX_PART_BYTES:
-        raise fault(
-            f"{value_line(text)} has a part of {len(longest):,} bytes; names of files have at most {_MAX_PART_BYTES}"
-        )
+        most = f"names of files have at most {_MAX_PART_BYTES}"
+        raise fault(f"{value_line(text)} has a part of {len(longest):,} bytes; {most}")
     return text
 
 

@@ -17,9 +17,8 @@ EXAMPLE_FACTS = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases 
 def method_summaries(names: Sequence[str]) -> list[str]:
     """Return a line for each method: name, title, fidelity and paper, in columns."""
     about = {name: registry.find_method(name).about for name in names}
-    return align_columns(
-        [(name, one.title, oracle_file.printed_fidelity(name, one), one.paper) for name, one in about.items()]
-    )
+    fidelity = {name: oracle_file.printed_fidelity(name, one) for name, one in about.items()}
+    return align_columns([(name, one.title, fidelity[name], one.paper) for name, one in about.items()])
 
 
 def describe_method(name: str, width: int = DEFAULT_WIDTH) -> str:

@@ -144,9 +144,8 @@ class Reach:
             elif isinstance(binding, ast.ClassDef):
                 self._class((module, binding))
             else:
-                self._add(
-                    f"{module.name}:{name}", module, [x for x in module.bindings[name] if isinstance(x, ast.stmt)]
-                )
+                statements = [one for one in module.bindings[name] if isinstance(one, ast.stmt)]
+                self._add(f"{module.name}:{name}", module, statements)
 
     def _alias(self, alias: Alias, attributes: tuple[str, ...]) -> None:
         target = self._module(alias.module)

@@ -139,10 +139,9 @@ class DefinitionSummary:
 def summarise(node: ast.AST) -> DefinitionSummary:
     """Summarise a definition; results are cached."""
     names = frozenset(free_names(node))
-    inner = tuple(one for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom))
-    return DefinitionSummary(
-        plain_tree(node), names, names | attribute_words(node), tuple(sorted(set(attribute_chains(node)))), inner
-    )
+    chains = tuple(sorted(set(attribute_chains(node))))
+    imports = tuple(one for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom))
+    return DefinitionSummary(plain_tree(node), names, names | attribute_words(node), chains, imports)
 
 
 @functools.lru_cache(maxsize=2048)

@@ -93,14 +93,12 @@ def fitting_augmentations(images: Images) -> tuple[str, ...]:
 
 def augmentation_recipe(name: str, images: Images) -> Any:
     """Return the recipe of an augmentation for such images, made once. UserError if it has none."""
+    valid = fitting_augmentations(images)
     if name not in AUGMENTATIONS:
-        raise UserError(f"augment is {name!r}{nearest(name, fitting_augmentations(images))}")
-    entry = AUGMENTATIONS[name]
-    if images not in entry.build:
-        raise UserError(
-            f"augment is {name!r}, which is no recipe of {images}{nearest(name, fitting_augmentations(images))}"
-        )
-    return _built(entry, images)
+        raise UserError(f"augment is {name!r}{nearest(name, valid)}")
+    if name not in valid:
+        raise UserError(f"augment is {name!r}, which is no recipe of {images}{nearest(name, valid)}")
+    return _built(AUGMENTATIONS[name], images)
 
 
 @functools.cache

@@ -80,9 +80,7 @@ class EvaluationSet:
 def evaluation_sets() -> Mapping[str, EvaluationSet]:
     """Return all data sets of the catalogue by name."""
     rows = yaml.safe_load(CATALOGUE_FILE.read_text())
-    return {
-        name: EvaluationSet(name=name, **{**row, "fields": tuple(row.get("fields", ()))}) for name, row in rows.items()
-    }
+    return {name: EvaluationSet(name, **{**row, "fields": tuple(row.get("fields", ()))}) for name, row in rows.items()}
 
 
 def known(name: str) -> EvaluationSet | None:
@@ -90,9 +88,8 @@ def known(name: str) -> EvaluationSet | None:
     from bench import data_folder  # here, because `bench.data` reads the catalogue itself
 
     folder = data_folder.evaluation_folder() / f"wds_{name}"
-    return evaluation_sets().get(name) or (
-        _own(name, folder) if OWN_SET_NAME.fullmatch(name) and os.path.isdir(folder) else None
-    )
+    own = OWN_SET_NAME.fullmatch(name) and os.path.isdir(folder)
+    return evaluation_sets().get(name) or (_own(name, folder) if own else None)
 
 
 def expected(name: str) -> EvaluationSet | None:
@@ -118,9 +115,8 @@ def _own(name: str, folder: Path) -> EvaluationSet:
     classes = len(reading.text_lines(names)) if os.path.lexists(names) else 0
     test, train, validation = (int(any(os.path.isdir(folder / one) for one in FOLDERS[split])) for split in SPLITS)
     kind: DatasetKind = "classification" if classes else "retrieval"
-    return EvaluationSet(
-        name, name, test, classes, train, validation, kind, "top1" if classes else "mean_r1", publisher=""
-    )
+    metric = "top1" if classes else "mean_r1"
+    return EvaluationSet(name, name, test, classes, train, validation, kind, metric, publisher="")
 
 
 def unknown_set(name: str) -> str:
@@ -131,9 +127,8 @@ def unknown_set(name: str) -> str:
         return f"{name!r} is not an evaluation data set{nearest(name, evaluation_sets())}"
     stem = name.removeprefix("wds_")  # "pets_test" and "pets" may both be pets
     stems = (stem, stem.removesuffix("_test"))
-    called = (
-        entry.name for one in stems for entry in evaluation_sets().values() if one in (entry.name, entry.webdataset)
-    )
+    sets = evaluation_sets().values()
+    called = (entry.name for one in stems for entry in sets if one in (entry.name, entry.webdataset))
     return f"{name!r} is the name of a folder; the data set in it is called {next(called, stem)!r}"
 
 

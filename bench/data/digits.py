@@ -44,6 +44,5 @@ def load_digits(split: str, size: int) -> MemoryPairs:
     )
     digits = [int(drawn[i]) for i in rows]
     texts = [tuple(template.format(NAMES[d]) for template in TEMPLATES) for d in digits]
-    return MemoryPairs.build(
-        f"digits/{split}", SETS[split], [keys[i] for i in rows], texts, {"digit": digits}, {"digit": NAMES}, pixels
-    )
+    name, own = f"digits/{split}", [keys[i] for i in rows]
+    return MemoryPairs.build(name, SETS[split], own, texts, {"digit": digits}, {"digit": NAMES}, pixels)

@@ -119,9 +119,8 @@ def _names(novel: bool) -> dict[str, tuple[str, ...]]:
 
 @cache
 def _headings(label: str) -> tuple[str, ...]:
-    return tuple(
-        sorted({sample.fields[label] for style in TRAINING_STYLES for sample in read_style(style)}, key=str.encode)
-    )
+    names = {sample.fields[label] for style in TRAINING_STYLES for sample in read_style(style)}
+    return tuple(sorted(names, key=str.encode))
 
 
 def emoji_samples(split: str) -> tuple[EmojiSample, ...]:

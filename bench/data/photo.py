@@ -24,9 +24,8 @@ FORMATS = ("JPEG", "PNG", "WEBP")
 CROP_RATIOS = (3 / 4, 4 / 3)  #: of a crop's width to its height
 _JPEG = ("JPEG", "MPO")  #: as Pillow names a JPEG, and one that says that further images follow
 MAX_SIDE_RATIO = 64  #: the largest ratio of the longer to the shorter side at which an image is resized whole
-MAX_SCANNED_PIXELS = (
-    1 << 30
-)  #: pixels of all scans of a JPEG together; encoders write about 10 scans, of at most 89 megapixels
+#: pixels of all scans of a JPEG together; encoders write about 10 scans, of at most 89 megapixels
+MAX_SCANNED_PIXELS = 1 << 30
 MIN_SCAN_PIXELS = 1 << 12  #: pixels that a scan costs at least
 CROP_ATTEMPTS = 10  #: attempts to draw a crop that fits, as in torchvision
 DRAWS_PER_IMAGE = 48  #: numbers in [0, 1) for an image: 22 for the crop, one for the flip, the rest for the change

@@ -20,11 +20,8 @@ from methods.protocol import Diagnostic
 
 TOP_SHARE = 0.05  #: share of an image's negatives that are its largest (NCU's Figure 5)
 MAX_NEGATIVES = 1024  #: at most so many images, evenly spaced, are used for mismatched pairs
-LABEL_LEVELS = (
-    "group",
-    "subgroup",
-    "concept",
-)  #: labels whose class names are encoded as texts, from general to special
+#: labels whose class names are encoded as texts, from general to special
+LABEL_LEVELS = ("group", "subgroup", "concept")
 
 
 def diagnose(features: Features, plan: EvaluationPlan, out: RunStore, manifest: NoiseManifest | None) -> None:

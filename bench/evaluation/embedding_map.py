@@ -50,11 +50,8 @@ def embedding_map(features: Features, pairs: Pairs, noise: Noise | None, rows: I
         raise UserError(f"{len(rows)} pairs make no map; take at least {MIN_MAP_PAIRS}")
     applied = noise or Noise()
     texts = [texts[0] for texts in applied.texts(pairs, rows)]
-    sides = (
-        features.extracted_images(applied.applied(pairs), rows)["embedding"],
-        features.extracted_texts(texts)["embedding"],
-    )
-    vectors = torch.cat(sides).double().cpu().numpy()
+    image, text = features.extracted_images(applied.applied(pairs), rows), features.extracted_texts(texts)
+    vectors = torch.cat((image["embedding"], text["embedding"])).double().cpu().numpy()
     if not np.isfinite(vectors).all():
         raise FloatingPointError(f"embeddings of {pairs.name} are not finite")
     placed = place_in_plane(vectors, seed)

@@ -186,9 +186,8 @@ def _puzzles(pairs: EvaluationPairs, bench: MeasureInputs) -> Measured:
             if len(some):
                 numbers.append(Number.mean(metric, score, some))
         if bench.plan.protocol.main:
-            numbers += [
-                replace(one, metric="main") for one in numbers if one.metric == "jaccard_10_12" and one.score == score
-            ]
+            main = ("jaccard_10_12", score)
+            numbers += [replace(one, metric="main") for one in numbers if (one.metric, one.score) == main]
     return numbers, outcomes
 
 

@@ -96,9 +96,9 @@ def sweep_memory(rows: int, width: int, classes: int, free: int | None) -> tuple
     streamed = not fits_in_memory(MAX_SWEEP_BYTES, rows, width, classes)
     if free is None:
         return streamed, False
-    return streamed, working_bytes(width, classes) <= _FREE_SHARE * free if streamed else fits_in_memory(
-        free, rows, width, classes
-    )
+    if streamed:
+        return True, working_bytes(width, classes) <= _FREE_SHARE * free
+    return False, fits_in_memory(free, rows, width, classes)
 
 
 def fits_in_memory(free: int, rows: int, width: int, classes: int) -> bool:

@@ -58,9 +58,8 @@ def retrieve_within(
         of_part = {name: x[part[0] : part[-1] + 1] for name, x in images.items()}
         texts_of_part = {name: x[start:stop] for name, x in texts.items()}
         found.append(retrieve(of_part, texts_of_part, owner[start:stop] - part[0], score))
-    return Retrieval(
-        AnswerRanks.joined([one.i2t for one in found]), AnswerRanks.joined([one.t2i for one in found]), owner
-    )
+    i2t, t2i = AnswerRanks.joined([one.i2t for one in found]), AnswerRanks.joined([one.t2i for one in found])
+    return Retrieval(i2t, t2i, owner)
 
 
 def retrieve(

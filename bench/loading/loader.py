@@ -97,14 +97,13 @@ class RowMaker:
     def _texts(self) -> list[tuple[str, ...]]:
         return (self.noise or Noise()).texts(self.pairs, np.arange(len(self.pairs)))
 
-    def _captions(self, asked: RowRequest) -> list[str]:
-        if len(self.pairs) > MAX_KEPT_TEXTS:
-            return draw_captions(self.pairs, self.noise, asked.donors, asked.epoch, self.seed)
-        return drawn_of([self._texts[row] for row in asked.donors.tolist()], asked.donors, asked.epoch, self.seed)
-
     def __call__(self, asked: RowRequest) -> PreparedRows:
         """Return pixels, captions and tokens. Raises UserError if an image cannot be read."""
-        captions = self._captions(asked)
+        if len(self.pairs) > MAX_KEPT_TEXTS:
+            captions = draw_captions(self.pairs, self.noise, asked.donors, asked.epoch, self.seed)
+        else:
+            texts = [self._texts[row] for row in asked.donors.tolist()]
+            captions = drawn_of(texts, asked.donors, asked.epoch, self.seed)
         pixels = [
             torch.from_numpy(self.pairs.sampled(asked.rows, asked.epoch, self.seed, view, self.recipe))
             for view in range(self.views)

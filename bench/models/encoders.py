@@ -128,11 +128,7 @@ def _towers(given: str, option: str, results: Path, device: torch.device) -> tup
         towers: Any = stored.features.towers
         return _frozen(towers, device), stored.run.data.size, CROP
     architecture, at, file = given.partition("@") if not Path(given).exists() else (given, "", "")
-    model = (
-        open_clip_models.find_open_clip_model(file, architecture)
-        if at
-        else open_clip_models.find_open_clip_model(given, None)
-    )
+    model = open_clip_models.find_open_clip_model(file if at else given, architecture if at else None)
     if model is None:
         kinds = "MODEL/TAG of open_clip, ARCHITECTURE@FILE, a folder of `bench export`, timm:NAME, transformers:NAME"
         raise UserError(f"{option} {given}: names no model; valid: {kinds}, run:ID, suite:NAME")
@@ -153,14 +149,9 @@ def _timm(given: str, device: torch.device) -> ImageEncoder:
         made: Any = timm.create_model(name, pretrained=not at, num_classes=0)
         if at:
             classifier = made.pretrained_cfg.get("classifier") or "head"
-            heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
-            made.load_state_dict(
-                {
-                    key: x
-                    for key, x in read_state_dict(Path(file)).items()
-                    if not key.startswith(tuple(f"{one}." for one in heads))
-                }
-            )
+            heads = tuple(f"{one}." for one in ([classifier] if isinstance(classifier, str) else classifier))
+            state = read_state_dict(Path(file))
+            made.load_state_dict({key: x for key, x in state.items() if not key.startswith(heads)})
     except UserError:
         raise
     except Exception as error:  # raised by requests, the hub, the file system or a state dict that does not fit
@@ -192,9 +183,8 @@ def _transformers(given: str, device: torch.device) -> TextEncoder:
         fix = f"fetch it elsewhere (hf download {name} --local-dir FOLDER) and give {TRANSFORMERS}FOLDER"
         raise UserError(f"--texts {given}: cannot be read ({one_line(error, 300)}); {fix}") from error
     pooling = _pooling(Path(name))
-    longest = min(
-        tokenizer.model_max_length, DEFAULT_TOKENS, getattr(model.config, "max_position_embeddings", DEFAULT_TOKENS)
-    )
+    positions = getattr(model.config, "max_position_embeddings", DEFAULT_TOKENS)
+    longest = min(tokenizer.model_max_length, DEFAULT_TOKENS, positions)
 
     def encode(texts: list[str]) -> Tensor:
         tokens = tokenizer(texts, padding=True, truncation=True, max_length=longest, return_tensors="pt").to(device)

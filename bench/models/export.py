@@ -147,9 +147,8 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
 def _quick_gelu(run: Run) -> bool:
     """Return whether both towers use QuickGELU; open_clip has one activation for the two of them."""
     names = {"image": run.towers.image, "text": run.towers.text}
-    chosen = {
-        architectures.quick_gelu(name) for kind, name in names.items() if architectures.chooses_activation(kind, name)
-    }
+    choosing = [name for kind, name in names.items() if architectures.chooses_activation(kind, name)]
+    chosen = set(map(architectures.quick_gelu, choosing))
     if len(chosen) > 1:
         raise UserError(f"towers {run.towers.image} and {run.towers.text}: open_clip has one activation for both")
     return chosen.pop() if chosen else False

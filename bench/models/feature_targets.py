@@ -118,9 +118,8 @@ def evaluation_target(name: str, folder: Path, sight: ImagePreparation | None) -
     shown = [label for label in pairs.classes if label == CLASS or not isinstance(pairs, EvaluationPairs)]
     texts += [text for label in shown for text in class_prompts(pairs.classes[label], templates)]
     own = {text for row in range(len(pairs)) for text in pairs.captions(row)}
-    return _target(
-        pairs, folder, templates=templates, prompts=[text for text in dict.fromkeys(texts) if text not in own]
-    )
+    further = [text for text in dict.fromkeys(texts) if text not in own]
+    return _target(pairs, folder, templates=templates, prompts=further)
 
 
 def _target(pairs: Pairs, folder: Path, **more: Any) -> Target:

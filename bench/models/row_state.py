@@ -47,9 +47,8 @@ def row_states(stored: LoadedRun) -> Mapping[str, RowState]:
 
     inputs: Inputs = InputsReader().inputs(stored.run)
     if inputs.awaits_scores:
-        raise UserError(
-            f"run {stored.title}: its pairs were chosen by scores of another run, so rows have no keys here"
-        )
+        fault = "its pairs were chosen by scores of another run, so rows have no keys here"
+        raise UserError(f"run {stored.title}: {fault}")
     pairs, noise = inputs.seen, inputs.noise_of_seen or Noise()
     method = stored.features.method
     assert isinstance(method, torch.nn.Module)

@@ -97,10 +97,9 @@ def _record(scoring: Scoring, inputs: Inputs, out: RunWriter, scores: Floats, se
     import pyarrow.parquet as pq
 
     keep = scoring.run.keep
+    known = SelectionInputs(inputs.pairs.keys, None, scoring.run.seed, keep.share, keep.rows, scores)
     try:
-        rows = keep.entry.choose(
-            SelectionInputs(inputs.pairs.keys, None, scoring.run.seed, keep.share, keep.rows, scores)
-        )
+        rows = keep.entry.choose(known)
     except ValueError as error:
         raise UserError(f"keep: {keep.label}: {error}: {scoring.scorer}") from error
     about = {"n": len(inputs.pairs), "scorer": scoring.scorer, "seconds": seconds}

@@ -45,9 +45,8 @@ IMAGES_PER_CLASS = 6  #: images of a class
 MAX_CAPTIONS = 5  #: of an image, at most, where each is a pair of its own
 SIZE = 64  #: pixels a side
 PAIRS_PER_SHARD = 1_000  #: training pairs
-PREPARATION = ImagePreparation(
-    SIZE, ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
-)  #: of the encoder that stands in for those of features
+#: of the encoder that stands in for those of features
+PREPARATION = ImagePreparation(SIZE, ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))
 WIDTH, VIEWS = 128, 4  #: numbers of stored features where a suite does not say, and their views of an image
 COARSE, WORDS = 8, 4096  #: pixels a side, and different words, that such an encoder tells apart
 Members = list[tuple[str, bytes]]
@@ -126,11 +125,8 @@ def _text(captions: Sequence[str]) -> tuple[str, bytes]:
 
 def _features(suite: Suite) -> list[str]:
     """Extract stored features of the pairs and evaluation sets by random projections, of the suite's widths."""
-    own = (
-        suite.data.name
-        if suite.data.name in training_sets.embedded()
-        else str(data_folder.data_root() / suite.data.name)
-    )
+    name = suite.data.name
+    own = name if name in training_sets.embedded() else str(data_folder.data_root() / name)
     stored = {side for towers in suite.towers for side in towers.stored}
     image, text = suite.data.widths or (WIDTH, WIDTH)
     torch.manual_seed(0)
@@ -150,9 +146,8 @@ def _features(suite: Suite) -> list[str]:
     texts = TextEncoder("stand-in", words, read, "a random vector for each word") if "text" in stored else None
     digests = {"image": weights_digest(pixels), "text": weights_digest(words)}
     models = Models(images, texts, {side: digests[side] for side in sorted(stored)})
-    return extract_sets(
-        ExtractionRequest(own, suite.data.feature_folder, evaluation=tuple(sets_of_suite(suite)), views=VIEWS), models
-    )
+    sets = tuple(sets_of_suite(suite))
+    return extract_sets(ExtractionRequest(own, suite.data.feature_folder, evaluation=sets, views=VIEWS), models)
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,8 @@ def read_description(folder: Path) -> SetDescription:
         fix = "`bench features extract` and `bench features convert` make feature sets"
         raise UserError(f"{path}: no such file; {fix}") from None
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: is not the description of a feature set ({one_line(error, 200)}); {RENEW_SET}"
-        ) from error
+        fault = f"is not the description of a feature set ({one_line(error, 200)})"
+        raise UserError(f"{path}: {fault}; {RENEW_SET}") from error
     if about.version != VERSION:
         raise UserError(f"{path}: version: is {about.version}, this bench reads {VERSION}; {RENEW_SET}")
     if set(about.files) != set(about.expected()):
@@ -115,9 +114,8 @@ def refuse_changed_file(path: Path, file: File, whole: bool = True) -> None:
     if size != file.bytes:
         raise UserError(f"{path}: has {size:,} bytes, {NAME} says {file.bytes:,}; it was cut or replaced, {RENEW_SET}")
     if own != file.sha256:
-        raise UserError(
-            f"{path}: sha256 is {own[:16]}..., {NAME} says {file.sha256[:16]}...; it was changed, {RENEW_SET}"
-        )
+        fault = f"sha256 is {own[:16]}..., {NAME} says {file.sha256[:16]}..."
+        raise UserError(f"{path}: {fault}; it was changed, {RENEW_SET}")
 
 
 def evaluation_folders(folder: Path) -> list[Path]:

@@ -40,9 +40,8 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
     keys = pa.array(imported.keys, pa.large_string())
     order = pc.sort_indices(keys).to_numpy().astype(np.int64)
     captions = imported.captions.take(pa.array(order))
-    content = Content(
-        name, f"{imported.title}.", Strings(keys.take(pa.array(order))), captions, command=command or "bench features"
-    )
+    ordered = Strings(keys.take(pa.array(order)))
+    content = Content(name, f"{imported.title}.", ordered, captions, command=command or "bench features")
     if imported.image is not None:
         content = replace(content, image=_images(imported.image, order, dtype))
     if imported.text is not None:

@@ -51,9 +51,8 @@ class FeaturePairs:
         self.width = image.width if image else 0  #: P
         self.image_array: npt.NDArray[Any] | None = None  #: [N, V, P] of the whole set, mapped from the disk
         if image is not None:
-            self.image_array = map_features(
-                self.folder / IMAGE, (self.about.rows, image.views, image.width), image.dtype
-            )
+            shape = (self.about.rows, image.views, image.width)
+            self.image_array = map_features(self.folder / IMAGE, shape, image.dtype)
         self.texts: TextFeatures | None = None
         if text is not None:
             path, n = self.folder / TEXT, self.about.texts

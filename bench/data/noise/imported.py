@@ -66,9 +66,8 @@ def _wanted(pairs: Pairs, images: ImageRows, file: IndexFile | None) -> str:
     counts = f"{len(pairs)} captions of {len(images)} images in {pairs.name}"
     if file is not None:
         counts = counts if images.by_caption else f"{len(pairs)} pairs in {pairs.name}"
-        return (
-            f"{counts}; it is {file.name}, published for {file.images:,} images of {file.data}, one entry a {file.unit}"
-        )
+        whose = f"published for {file.images:,} images of {file.data}, one entry a {file.unit}"
+        return f"{counts}; it is {file.name}, {whose}"
     if images.by_caption:
         return f"{counts}; one entry per caption or per image is needed, so this is an index file of other pairs"
     fix = "one image per caption is needed, and one row per caption: `bench data index --each-caption` makes these"

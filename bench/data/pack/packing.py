@@ -63,13 +63,11 @@ def _keyed(listed: Sequence[ListedSample]) -> tuple[list[ListedSample], list[Omi
         key = sample.key or f"{number:09d}"
         parts = key.split("/")
         if not all(parts) or "\0" in key or not key.isprintable():
-            faults.append(
-                OmittedSample(ascii(key), sample.path, "unsafe name", "a key has printable parts between slashes")
-            )
+            detail = "a key has printable parts between slashes"
+            faults.append(OmittedSample(ascii(key), sample.path, "unsafe name", detail))
         elif key in unique:
-            faults.append(
-                OmittedSample(key, sample.path, "duplicate key", f"{unique[key].path} has it; the first one is kept")
-            )
+            detail = f"{unique[key].path} has it; the first one is kept"
+            faults.append(OmittedSample(key, sample.path, "duplicate key", detail))
         else:
             unique[key] = replace(sample, key=key)
     return list(unique.values()), faults
@@ -78,7 +76,8 @@ def _keyed(listed: Sequence[ListedSample]) -> tuple[list[ListedSample], list[Omi
 def _jobs(listed: Sequence[ListedSample], out: Path, per_shard: int) -> list[PackJob]:
     """Return the jobs of all shards. Raises UserError if the folder holds shards of another input."""
     stamp = {"samples": hashing.digest([list(astuple(sample)) for sample in listed]), "per_shard": per_shard}
-    mark = out / NOTES_FOLDER / "input.json"
+    notes = out / NOTES_FOLDER
+    mark = notes / "input.json"
     try:
         known = reading.parse_json(reading.read_file(mark, reading.JSON_BYTES)) if mark.is_file() else None
     except ValueError:  # cut by a full disk
@@ -87,7 +86,4 @@ def _jobs(listed: Sequence[ListedSample], out: Path, per_shard: int) -> list[Pac
         raise UserError(f"{out}: holds shards of another input, or made with other options; give an empty folder")
     files.write_json(mark, stamp)
     parts = (tuple(listed[start : start + per_shard]) for start in range(0, len(listed), per_shard))
-    return [
-        PackJob(part, out / f"{number:05d}.tar", out / NOTES_FOLDER / f"{number:05d}.json")
-        for number, part in enumerate(parts)
-    ]
+    return [PackJob(part, out / f"{i:05d}.tar", notes / f"{i:05d}.json") for i, part in enumerate(parts)]

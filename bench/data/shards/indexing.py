@@ -102,10 +102,8 @@ def in_processes(make: Callable[[J], R], jobs: Sequence[J], workers: int) -> Ite
     if workers == 1 or len(jobs) < 2:
         yield from map(make, jobs)
         return
-    pool = ProcessPoolExecutor(
-        min(workers, len(jobs)), get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)
-    )
-    with pool:
+    most = min(workers, len(jobs))
+    with ProcessPoolExecutor(most, get_context("spawn"), initializer=_end_with, initargs=(os.getpid(),)) as pool:
         try:
             for future in as_completed([pool.submit(make, job) for job in jobs]):
                 yield future.result()

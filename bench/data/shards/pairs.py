@@ -159,9 +159,8 @@ class _Open:
             raise UserError(f"shards: {path}: cannot be read: {error.strerror}") from error
         size = os.fstat(self.descriptor).st_size
         if size != entry.bytes:
-            raise UserError(
-                f"{path}: has {size} bytes, {entry.bytes} when it was indexed; it was replaced, {RENEW_INDEX}"
-            )
+            fault = f"has {size} bytes, {entry.bytes} when it was indexed"
+            raise UserError(f"{path}: {fault}; it was replaced, {RENEW_INDEX}")
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
@@ -178,5 +177,5 @@ def rows_of_share(keys: Strings, share: float) -> Ints:
 
 
 def evenly_spaced(n: int) -> list[int]:
-    """Return at most SAMPLE of the numbers 0..n-1, evenly spaced, the first and the last among them."""
+    """Return at most SAMPLED_ROWS of the numbers 0..n-1, evenly spaced, the first and the last among them."""
     return sorted(set(np.linspace(0, n - 1, SAMPLED_ROWS).astype(np.int64).tolist())) if n else []
