@@ -23,10 +23,6 @@ _OPEN_CLIP_IMAGE, _OPEN_CLIP_TEXT = (lazy(f"bench.towers.build:open_clip_{kind}"
 _PUBLISHED_TOKENIZER = lazy("bench.towers.tokenization:published_tokenizer")
 
 
-def _nothing(*_: Any) -> str:
-    return ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageTowers:
     """The image towers of a family."""
@@ -40,7 +36,8 @@ class ImageTowers:
     #: (name, configuration, width of the embedding D) -> nn.Module, normalised [b, 3, H, W] -> [b, D]; drawn from the
     #: global RNG. Probes read its method `pooled`, [b, 3, H, W] -> [b, P]; towers of open_clip need none.
     build: Callable[[str, TowerConfig, int], Any] = _OPEN_CLIP_IMAGE
-    wrong: Callable[[str], str] = _nothing  #: returns why a name of the family is no tower to train; "" if it is one
+    #: returns why a name of the family is no tower to train; "" if it is one
+    wrong: Callable[[str], str] = lambda _name: ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +58,7 @@ class TextTowers:
     folders: bool = False  #: any other name is a folder, which holds configuration and vocabulary
     #: configuration -> what it is, if methods that change a text transformer cannot change it; "" if they can
     other: Callable[[TowerConfig], str] = lambda _config: "a tower of its own kind"
-    wrong: Callable[[str], str] = _nothing  #: as of `ImageTowers`
+    wrong: Callable[[str], str] = lambda _name: ""  #: as of `ImageTowers`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,7 +117,7 @@ def _other_than_a_transformer(config: TowerConfig) -> str:
 def _bert(**own: Any) -> TextTowers:
     """Text towers of transformers, whose name is that of their tokenizer as well."""
     build = lazy("bench.towers.build:bert_text")
-    return TextTowers(build=build, vocabulary=lambda name, _config: name, other=_nothing, **own)
+    return TextTowers(build=build, vocabulary=lambda name, _config: name, other=lambda _config: "", **own)
 
 
 TOWER_FAMILIES: Registry[TowerFamily] = Registry(

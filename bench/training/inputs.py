@@ -167,18 +167,16 @@ class InputsReader:
 
     def _inputs(self, run: Run, noise: Noise | None) -> Inputs:
         pairs = data_source(run.data).pairs()
-        kept = self._kept_pairs(run, pairs) if run.treated else None
+        kept, key = None, (run.keep, *_noise_key(run, pairs))
+        if run.treated:
+            if key not in self._kept:
+                self._kept[key] = _choose(run, pairs, self.noise(run))
+            kept = self._kept[key]
         vocabularies = self._vocabularies.setdefault(pairs, Vocabularies(pairs))
         if "text" in run.towers.stored:
             vocabularies.check(noise)
         facts, scored = method_facts(run, len(pairs if kept is None else kept)), run.keep.entry.scored
         return Inputs(pairs, noise, kept, facts, vocabularies, scored=scored, awaits_scores=scored)
-
-    def _kept_pairs(self, run: Run, pairs: Pairs) -> KeptPairs:
-        key = (run.keep, *_noise_key(run, pairs))
-        if key not in self._kept:
-            self._kept[key] = _choose(run, pairs, self.noise(run))
-        return self._kept[key]
 
 
 def method_facts(run: Run, seen: int) -> Facts:
