@@ -28,7 +28,7 @@ class DataSettings(Model):
     Where files lie is no part of a run's identity; what they hold is.
     """
 
-    #: a run's content holds `keep` and its rule itself, because a row of the suite may have another
+    #: a run's content holds `keep` and its rule itself, because an entry of the suite may have another
     later: ClassVar[frozenset[str]] = frozenset({"share", "block", "feature_dropout"})
     outside: ClassVar[frozenset[str]] = frozenset(
         {"shards", "index", "rows", "workers", "keep", "keep_rule", "features", "widths", "get"}
@@ -46,7 +46,7 @@ class DataSettings(Model):
     rows: Annotated[int, Field(ge=2, le=MAX_ROWS)] | None = None
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the pairs; a smaller share is a subset of a larger one
     block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
-    keep: KeepSettings = UNTREATED  #: data selection of every row without a `keep` of its own
+    keep: KeepSettings = UNTREATED  #: data selection of every entry without a `keep` of its own
     #: samples: kept pairs are repeated until as many samples are seen as without selection; passes: as many passes
     keep_rule: Literal["samples", "passes"] = "samples"
     #: folder of stored features that the towers `features` read; "{data}" stands for the data folder

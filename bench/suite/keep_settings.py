@@ -18,19 +18,19 @@ class KeepSettings(Model):
     """Data selection: which pairs a run may see. A bare word means a kind without parameters."""
 
     kind: str = "all"  #: a word of the table Data selections
-    #: of the pairs that are kept; a list of shares makes a row of each
+    #: of the pairs that are kept; a list of shares makes an entry of each
     share: Annotated[float, Field(gt=0, le=1)] | None = None
     rows: Annotated[int, Field(ge=1)] | None = None  #: number of pairs that are kept
-    #: label of the row whose method scores the pairs in place of the baseline: with `score` by its own confidence
+    #: label of the entry whose method scores the pairs in place of the baseline: with `score` by its own confidence
     by: Annotated[Word, Field(min_length=1)] | None = None
-    #: the run that scores the pairs is paid from the row's budget, given on top of it, or given and trained on clean
+    #: the run that scores the pairs is paid from the entry's budget, given on top of it, or given and trained on clean
     #: pairs (marked §); null = as `budget_rule` says
     teacher: Literal["paid", "given", "given_clean"] | None = None
     #: of an external model that scores the pairs, in place of a run of this noise: a file, or `open_clip:MODEL/TAG`.
     #: Its training is not charged. `{data}` stands for the data folder
     weights: Annotated[Location, Field(min_length=1)] | None = None
     #: architecture of open_clip that these weights are of; null = that of the settings.json beside them, of the tag, or
-    #: the row's own towers
+    #: the entry's own towers
     towers: Annotated[Word, Field(min_length=1)] | None = None
 
     @model_validator(mode="before")

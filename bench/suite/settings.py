@@ -276,7 +276,7 @@ class MethodEntry(Model):
     """A row of the tables: a method with its hyper-parameters. A bare name means its defaults."""
 
     method: str  #: name of a method
-    label: Annotated[Word, Field(min_length=1)] = ""  #: name of the row; default: the method's
+    label: Annotated[Word, Field(min_length=1)] = ""  #: name of the entry in tables; default: the method's
     preset: str | None = None  #: a preset of the method, in place of its defaults
     config: dict[str, Any] = Field(default_factory=dict)  #: hyper-parameters of the method, in place of the preset's
     lr: Positive | None = None  #: in place of `train.lr`
@@ -286,13 +286,13 @@ class MethodEntry(Model):
     #: format, or `open_clip:MODEL/TAG`. Their training is not charged. `{data}` stands for the data folder, `{towers}`
     #: for the label of the towers
     start: Annotated[Location, Field(min_length=1)] | None = None
-    #: label of the row whose run the method starts from, or holds as a frozen copy, in place of its own choice
+    #: label of the entry whose run the method starts from, or holds as a frozen copy, in place of its own choice
     reference: Word | None = None
-    untrained: bool = False  #: no training: the row measures the weights that its method begins at
-    #: share of the start in an average of the start's weights with those of the same row without this setting (WiSE-FT,
-    #: Wortsman et al., CVPR 2022, whose alpha is one minus this)
+    untrained: bool = False  #: no training: the entry measures the weights that its method begins at
+    #: share of the start in an average of the start's weights with those of the same entry without this setting
+    #: (WiSE-FT, Wortsman et al., CVPR 2022, whose alpha is one minus this)
     average_with_start: Annotated[float, Field(gt=0, lt=1)] | None = None
-    select: Select | None = None  #: in place of the suite's; rows that differ in it alone share runs
+    select: Select | None = None  #: in place of the suite's; entries that differ in it alone share runs
 
     @model_validator(mode="before")
     @classmethod

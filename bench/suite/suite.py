@@ -44,22 +44,22 @@ class Suite(Model):
     seeds: Annotated[tuple[Seed, ...], NonEmptyList, NoDuplicates] = (0,)  #: three or more give intervals and tests
     #: what a run may spend, or a list of budgets in one unit, each with runs and a learning-rate schedule of its own
     budget: Annotated[Budget, or_several(Budget.of_several)]
-    #: total: a row pays the run that it starts from with half of its budget; additional: that run comes on top
+    #: total: an entry pays the run that it starts from with half of its budget; additional: that run comes on top
     budget_rule: Literal["total", "additional"] = "total"
     #: the two encoders, or a list of several with a `label` each; methods are compared within each
     towers: Annotated[tuple[TowerSettings, ...], NonEmptyList, Field(max_length=100)] = (TowerSettings(),)
-    train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()  #: the recipe of all rows
+    train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()  #: the recipe of all entries
     evaluate: EvaluateSettings = EvaluateSettings()  #: what is measured
-    tune: TuneSettings | None = None  #: trials that choose each row's settings; null = methods as they come
+    tune: TuneSettings | None = None  #: trials that choose each entry's settings; null = methods as they come
     slurm: SlurmSettings = SlurmSettings()  #: jobs of `--launcher slurm`
     ray: RaySettings = RaySettings()  #: tasks of `--launcher ray`
     tables: PaperTables | None = None  #: printed tables beside which the report lays out this suite's numbers
     #: which weights along a run its numbers are read at: at the end, or where noisy or clean validation is best
     select: Select = LAST
-    #: label or method of the row that others are compared with; without such a row the first one
+    #: label or method of the entry that others are compared with; without such an entry the first one
     baseline: Annotated[str, Field(min_length=1)] = "clip"
-    start: Annotated[Location, Field(min_length=1)] | None = None  #: weights of every row without a `start` of its own
-    methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]  #: the rows of the tables
+    start: Annotated[Location, Field(min_length=1)] | None = None  #: weights of every entry without its own `start`
+    methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]  #: the suite entries
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
     _only: tuple[str, ...] = PrivateAttr(default=())

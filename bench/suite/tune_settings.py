@@ -12,24 +12,24 @@ from bench.yaml_source import fault
 
 
 class TuneSettings(Model):
-    """Trials that every row gets alike before it is compared; the best on the validation pairs sets the row.
+    """Trials that every entry gets alike before it is compared; the best on the validation pairs sets the entry.
 
     The first settings are the row's own. The others spread over the suite's ranges and the method's `space`. With
     several budgets the best go on from each to the next, the row's own always among them.
     """
 
-    trials: Annotated[int, Field(ge=2, le=1000)]  #: settings of every row that are tried, its own among them
+    trials: Annotated[int, Field(ge=2, le=1000)]  #: settings of every entry that are tried, its own among them
     #: of one run, or a rising list: all settings run at the first, the best go on; null = the suite's first
     budget: Annotated[Budget | None, or_several(Budget.of_several)] = None
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.25  #: share of the settings that goes on to the next budget
     #: at the last budget, the first alone before; none of the suite's
     seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False), NoDuplicates] = (1000, 1001, 1002)
-    #: validation pairs that score trials: clean, with the run's noise, or clean and held out by concept; a row with a
-    #: `select` rule is scored by that rule
+    #: validation pairs that score trials: clean, with the run's noise, or clean and held out by concept; an entry with
+    #: a `select` rule is scored by that rule
     by: Literal["validation", "noisy_validation", "clean_validation"] = "validation"
     rate: Rate | None = None  #: noise of the trials; null = the suite's highest
-    lr: Range | None = None  #: range of learning rates, searched on a logarithmic scale; null = the row's own
-    weight_decay: Range | None = None  #: range of weight decays, on a logarithmic scale; null = the row's own
+    lr: Range | None = None  #: range of learning rates, searched on a logarithmic scale; null = the entry's own
+    weight_decay: Range | None = None  #: range of weight decays, on a logarithmic scale; null = the entry's own
 
     @field_validator("budget")
     @classmethod

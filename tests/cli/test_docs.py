@@ -144,7 +144,7 @@ def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:
     assert suite.tune is not None
     shown = {key for key, value in suite.model_dump().items() if value is not None}
     assert set(type(suite).model_fields) == shown | {"start"}, "the page shows every section"
-    assert "| `start` | str or null | `null` | weights of every row" in settings_page()
+    assert "| `start` | str or null | `null` | weights of every entry" in settings_page()
     assert len(suite.runs()) == 3 * 3 * 4, "the start takes the place of a reference run"
     trials = trial_settings.settings_of(suite.tune, suite.methods[1])
     assert [sorted(trial) for trial in trials] == [[], *[["gamma", "lr", "temperature", "weight_decay"]] * 7]
