@@ -1,4 +1,4 @@
-"""Where data that does not come with the package lies: one folder, given by `--data DIR` or $BENCH_DATA."""
+"""The folder of data that does not come with the package, given by `--data DIR` or $BENCH_DATA."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def data_root() -> Path:
 
 
 def evaluation_folder() -> Path:
-    """Where evaluation data lies."""
+    """Return the folder of evaluation data."""
     return data_root() / "evaluation"
 
 

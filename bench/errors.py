@@ -1,4 +1,4 @@
-"""The error that a user is meant to read, how it names the nearest word, remedies for errors of the system."""
+"""UserError, suggestions of the nearest valid word, and remedies for errors of the system."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def nearest(word: object, words: Iterable[str]) -> str:
 
 
 def one_line(error: object, limit: int | None = None) -> str:
-    """What an error or another text of somebody else's says, as one line of at most `limit` letters.
+    """Return the text of an error, or another external text, as one line of at most `limit` letters.
 
     Of an error of pydantic, which lists all faults with links, it is the first field and what is wrong with it.
     """
@@ -84,7 +84,7 @@ _REMEDIES = {
 
 
 def system_fault(error: BaseException) -> str:
-    """What is wrong with a path by an error of the system, and the remedy; "" for another error."""
+    """Return what is wrong with a path by an error of the system, and the remedy; "" for another error."""
     remedy = _REMEDIES.get(errno_of(error) or 0, "")
     path = _path_of(error) if remedy else ""
     return f"{path}: {remedy}" if path else remedy

@@ -1,4 +1,4 @@
-"""Canonical content and its sha256, so that a result is found by what it was made from."""
+"""Canonical content and its sha256, by which results are addressed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def file_hash(path: str | Path) -> str:
 
 @functools.cache
 def weights_identity(start: str) -> str | Absent:
-    """What `start` is, as identities see it: sha256 of a file's bytes; a pretrained tag is its name.
+    """Return `start` as run ids see it: sha256 of a file's bytes; a pretrained tag is its name.
 
     A file that is not there is `Absent`: a run that begins at it has settings, but no id.
     """

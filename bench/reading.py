@@ -1,4 +1,4 @@
-"""Reads files that others wrote, within bounds: a FIFO is never waited for, and no claimed size is allocated unchecked.
+"""Reads external files within bounds: a FIFO is never waited for, and no claimed size is allocated unchecked.
 
 Functions that take a path raise OSError if it cannot be read; all raise ValueError, in one line, for malformed content.
 The caller names the file and the fix, but of `text_lines`.
@@ -30,7 +30,7 @@ BUFFER_BYTES = 1 << 16  #: bytes read at a time
 
 
 class Unfit(OSError):
-    """What is at a path cannot be read as a file, or is too long. Its text is the reason, in words of this package."""
+    """A path cannot be read as a file, or is too long. Its text is the reason, in words of this package."""
 
     def __str__(self) -> str:
         return str(self.strerror)

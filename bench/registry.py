@@ -1,4 +1,4 @@
-"""One entry a concept: the words a suite may say, each with all that is known of it. Needs neither torch nor data."""
+"""Registries: one entry per concept, the words a suite may use. Needs neither torch nor data."""
 
 from __future__ import annotations
 

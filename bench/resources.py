@@ -1,4 +1,4 @@
-"""Where suites and published numbers lie: in the checkout, or inside the installed package."""
+"""Folders of suites and published numbers: in the checkout, or inside the installed package."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def suite_names() -> list[str]:
 
 
 def is_suite(suite: str) -> bool:
-    """Whether this is the path or the name of a suite."""
+    """Return whether this is the path or the name of a suite."""
     return os.path.isfile(suite) or suite in suite_names()
 
 

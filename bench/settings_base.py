@@ -1,4 +1,4 @@
-"""What all settings share: the strict model, types of fields, words that a registry knows."""
+"""Base of all settings: the strict model, types of fields, words that a registry knows."""
 
 from __future__ import annotations
 

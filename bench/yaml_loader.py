@@ -189,7 +189,7 @@ def _key(node: yaml.Node, place: FieldPath) -> str:
 
 
 def _wrong(text: str, letters: int) -> str:
-    """What is wrong with a text; "" for a good one."""
+    """Return what is wrong with a text; "" for a good one."""
     if match := _CONTROL.search(text):
         return f"holds the control character U+{ord(match[0]):04X}; remove it"
     return f"has {len(text):,} letters; at most {letters:,}" if len(text) > letters else ""

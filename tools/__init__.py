@@ -1,1 +1,1 @@
-"""What developers run by hand, and the part of the documentation site that is made from the code."""
+"""Tools that developers run by hand, and the generated part of the documentation site."""

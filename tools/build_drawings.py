@@ -178,7 +178,7 @@ def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def held_out(drawing: Drawing) -> bool:
-    """Whether a drawing of openclipart is kept for evaluation, by its hash."""
+    """Return whether a drawing of openclipart is kept for evaluation, by its hash."""
     return int(drawing.digest[:8], 16) < HELD_OUT_SHARE * 2**32
 
 

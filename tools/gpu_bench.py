@@ -1,4 +1,4 @@
-"""What training costs on this machine: samples/s, share of the measured matmul rate, memory, losses, a peer's loop.
+"""Cost of training on this machine: samples/s, share of the measured matmul rate, memory, losses, a peer's loop.
 
     python tools/gpu_bench.py [FILE.json] [PART ...]
 
@@ -75,7 +75,7 @@ LOSS_WIDTH = 512  #: D
 
 @dataclass(frozen=True)
 class Scale:
-    """How large everything is."""
+    """Sizes of all measurements."""
 
     towers: dict[str, Measurement]  #: section `towers` of a suite, by what tables call it
     size: int  #: pixels a side

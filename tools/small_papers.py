@@ -109,7 +109,7 @@ def _small_row(row: Any) -> Any:
 
 @dataclass(frozen=True)
 class Folders:
-    """Where everything goes."""
+    """Folders of all output."""
 
     out: Path
     jobs: str

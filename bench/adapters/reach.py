@@ -1,4 +1,4 @@
-"""Which definitions a method's results depend on: those that its class reaches within `methods/` or its own package.
+"""Definitions that a method's results depend on: those that its class reaches within `methods/` or its own package.
 
 From the adapter's class on, every name is followed to the module-level function, class or constant that it means, also
 through imports. What is reached counts as a whole, with three exceptions:

@@ -39,7 +39,7 @@ class MethodSource:
 
     @property
     def shipped(self) -> bool:
-        """Whether it is one of `methods/`, and not a user's file or an entry point."""
+        """Return whether it is one of `methods/`, and not a user's file or an entry point."""
         return self.module.startswith("methods.")
 
 

@@ -1,4 +1,4 @@
-"""`bench new-method`: writes an adapter that is a real loss already, and its test, for the user to change."""
+"""`bench new-method`: writes a working adapter with a real loss, and its test, for the user to change."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Bundles for the board: what is checked of one before it is taken, and a run trained once more."""
+"""Bundles for the board: their checks, and the retraining of a run."""

@@ -1,4 +1,4 @@
-"""What is checked of bundles before their rows stand on the board. Consistent is not proven: only a rerun shows more.
+"""Checks of bundles before their runs appear on the board. Consistent is not proven: only a rerun shows more.
 
 A bundle is a plan plus outcomes: an archive that `bench board submit` wrote. Whatever is shown of it is computed
 from them by our own code, or labelled as stated by its author. Files, ids and hashes are checked as an import checks

@@ -1,4 +1,4 @@
-"""What a bundle says of a run, held against the run's address, its plan and its steps, and counted again where it can.
+"""Comparison of a bundle's statements with the run's address, plan and steps, recounted where possible.
 
 A bundle names files of its author's machine. None of them is read here: what lies in them is taken from the address.
 """
@@ -100,7 +100,7 @@ def refuse_other_cells(
         if address["noise"] is not None:  # else the run stands under several noises, as it never sees wrong captions
             there |= {"rate": (block["rate"], run.rate), "noise": (block.get("kind"), kind)}
             there["name of the noise"] = cell["noise"], cell["noise"] if cell["noise"] in names else names[0]
-        if run.treated:  # else it may be one that would leave rows out under noise
+        if run.selects_data:  # else it may be one that would leave rows out under noise
             there["keep"] = (row.get("keep") or {}).get("uses", ""), keep.uses
         if cell.get("manifest") and address["manifest"] is not None:
             there["manifest"] = cell["manifest"]["hash"], address["manifest"]
@@ -112,7 +112,7 @@ def refuse_other_cells(
 
 
 def refuse_other_headline(plan: Mapping[str, Any], run: Run) -> None:
-    """Raise Refused if a plan's protocol, headline, sizes or chance are not those of its own section `evaluate`.
+    """Raise Refused if a plan's protocol, primary metric, sizes or chance are not those of its section `evaluate`.
 
     Sizes and chance are compared for data of the package. Raises UserError for settings that are not understood.
     """

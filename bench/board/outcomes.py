@@ -1,4 +1,4 @@
-"""Numbers computed again from the per-example results, and records that are refused because they differ.
+"""Recomputation of scores from per-example results; records that differ are refused.
 
 Outcomes are read within what their records' numbers of examples allow, before anything is unpacked.
 """
@@ -37,7 +37,7 @@ DETECTION_TOLERANCE = 1e-4  #: confidences are stored as fp32, so some that diff
 
 
 class Refused(Exception):
-    """What is wrong with a run of a bundle, in words that follow its name."""
+    """A run of a bundle is refused; the message follows its name."""
 
 
 def recompute_scores(outcomes: Outcomes) -> Scores:

@@ -35,7 +35,7 @@ LOSS_TOLERANCE = 0.02  #: largest difference of a loss, relative to the largest 
 
 @dataclass(frozen=True)
 class Retrained:
-    """What a retraining showed."""
+    """Outcome of a retraining."""
 
     run: str
     title: str

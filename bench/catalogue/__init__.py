@@ -1,1 +1,1 @@
-"""Everything with a name that a suite may say: tasks, data sets, noise, architectures, cards. Needs no torch."""
+"""Everything that a suite may name: tasks, data sets, noise, architectures, cards. Needs no torch."""

@@ -10,7 +10,7 @@ from bench.registry import Registry
 
 @dataclass(frozen=True)
 class StepCosts:
-    """What a run's steps cost, known before the first one."""
+    """Cost of a run's steps, known before the first one."""
 
     batch: int  #: B, pairs a step
     epoch_steps: int  #: steps of one pass over the training rows
@@ -20,7 +20,7 @@ class StepCosts:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run spent so far."""
+    """Amounts that a run has spent so far."""
 
     samples: int  #: pairs
     flops: int

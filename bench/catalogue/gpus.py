@@ -1,4 +1,4 @@
-"""GPUs by name, to turn FLOPs into hours. Needs no torch."""
+"""GPUs by name, to convert FLOPs to hours. Needs no torch."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ class DataSelection:
     takes: tuple[str, ...] = ()  #: keys beside the kind that it needs: "share", "rows"
     uses: str = ""  #: knowledge that no method has: "the truth"; such rows are marked, never ranked, never bold
     truth_alone: bool = False  #: its rows follow from which pairs are clean; whose captions the others have is nothing
-    reference_keeps_all: bool = False  #: a run that the method starts from is not treated
-    scored: bool = False  #: `choose` asks for scores: a run of the same noise and seed, not treated, is trained first
+    reference_keeps_all: bool = False  #: a run that the method starts from sees all pairs
+    scored: bool = False  #: `choose` asks for scores: a run of the same noise and seed on all pairs is trained first
     score: str = "cosine"  #: what the scorer says of a pair; "csd" needs variances; "s_clip_loss", "norm_sim"
     about_external: str = ""  #: `about` where given weights score the pairs, and no run does; "" = it takes none
 

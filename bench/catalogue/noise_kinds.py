@@ -26,7 +26,7 @@ class NoiseOptions(Model):
 
 
 class EditOptions(NoiseOptions):
-    """How the texts of corrupted rows are edited."""
+    """Editing of the texts of corrupted rows."""
 
     op: Literal["drop", "swap", "truncate", "boilerplate"] = "drop"
     #: drop, truncate: share of the words that go; swap: how far a word moves, in words; boilerplate has none. null: 0.5
@@ -49,7 +49,7 @@ class EditOptions(NoiseOptions):
 
 
 class NeighbourOptions(NoiseOptions):
-    """How near the texts are that rows swap."""
+    """Similarity of the texts that rows swap."""
 
     #: most rows of a group of near texts; 2 is hardest, and a group of all corrupted rows is `shuffled_captions`
     leaf: Annotated[int, Field(ge=1)] = 8
@@ -57,7 +57,7 @@ class NeighbourOptions(NoiseOptions):
 
 
 class PoisonOptions(NoiseOptions):
-    """What the poison does, and where its trigger lies."""
+    """Attack of the poison, and the place of its trigger."""
 
     later: ClassVar = frozenset({"images", "targets", "count"})
 
@@ -101,7 +101,7 @@ class NoiseKind:
 
     @property
     def for_held_out(self) -> bool:
-        """Whether pairs that are held out from training can have it as well."""
+        """Return whether pairs that are held out from training can have it as well."""
         return self.fixed and not self.poisons and not self.files
 
 

@@ -1,4 +1,4 @@
-"""How evaluation is done: the common protocol, and each paper's own where it differs. Needs no torch.
+"""Protocols of evaluation: the common one, and each paper's own where it differs. Needs no torch.
 
 A number of one protocol is never compared with one of another: its name and version stand in every record.
 """

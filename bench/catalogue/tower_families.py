@@ -197,7 +197,7 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
 
 
 def learns_tokens(name: str) -> bool:
-    """Whether a text tower reads by tokens that are learned from the training captions."""
+    """Return whether a text tower reads by tokens that are learned from the training captions."""
     small = TOWER_FAMILIES["small"].text
     return small is not None and text_towers(name) is small
 

@@ -141,7 +141,7 @@ def _compared(case: Case) -> Iterator[KnownValue]:
 
 
 def identities(subject: Subject) -> None:
-    """What the method declares: with some hyper-parameters it is another method, on any batch."""
+    """Declared identities hold: with some hyper-parameters the method equals another one, on any batch."""
     if not subject.kind.identities:
         raise Skipped("declares none")
     fields = [field.name for field in dataclasses.fields(subject.kind.Config)]

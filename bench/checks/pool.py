@@ -1,4 +1,4 @@
-"""The ranks of `bench check`: processes that start once, and train the same things in four layouts for every method."""
+"""Ranks of `bench check`: processes that start once, and train the same in four layouts for every method."""
 
 from __future__ import annotations
 

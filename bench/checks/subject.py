@@ -1,4 +1,4 @@
-"""The subject of a check: one method under some hyper-parameters, its embeddings, its failures."""
+"""Subject of a check: one method under some hyper-parameters, its embeddings, its failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of the command line: arguments and printing. Heavy modules are imported by the verbs that need them."""
+"""Commands: arguments and printing. Heavy modules are imported by the commands that need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench features`: extract features of training pairs, convert those of others, verify a set."""
+"""`bench features`: extract features of training pairs, convert external ones, verify a set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app = typer.Typer(help="Features of frozen encoders, to train heads on.", no_arg
 
 
 class StoredDtype(StrEnum):
-    """How numbers are stored."""
+    """Type of stored numbers."""
 
     float16 = "float16"
     float32 = "float32"

@@ -1,4 +1,4 @@
-"""One guard around every verb: each error ends the command with one line that a person can act on, never a traceback.
+"""Guard around every command: each error ends it with one line that a person can act on, never a traceback.
 
 The Python API keeps raising; only the command line is guarded.
 """
@@ -101,7 +101,7 @@ def explain(error: BaseException) -> tuple[int, str]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Also of torch: CPU memory is a plain RuntimeError, CUDA's an OutOfMemoryError."""
+    """Return whether memory ran out, also torch's: on CPUs a plain RuntimeError, on CUDA an OutOfMemoryError."""
     words = ("can't allocate memory", "not enough memory")
     by_torch = isinstance(error, RuntimeError) and any(word in str(error) for word in words)
     return by_torch or isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
@@ -131,7 +131,7 @@ def _saved(error: BaseException) -> str:
 
 
 def _output() -> tuple[int, ...]:
-    """Which file the standard output is."""
+    """Return which file the standard output is."""
     with contextlib.suppress(OSError, ValueError):
         about = os.fstat(sys.stdout.fileno())
         return about.st_dev, about.st_ino
@@ -139,7 +139,7 @@ def _output() -> tuple[int, ...]:
 
 
 def _reader_is_gone() -> bool:
-    """Whether the program that reads this one's output has ended, as `head` does."""
+    """Return whether the program that reads this one's output has ended, as `head` does."""
     poll = select.poll()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):

@@ -38,7 +38,7 @@ def embeddings(
     data: options.DataFolder = None,
     plugin: options.Plugins = None,
 ) -> None:
-    """Place training pairs in the plane by their embeddings (PCA, t-SNE), matched and corrupted ones told apart.
+    """Place training pairs in the plane by their embeddings (PCA, t-SNE), matched and corrupted ones marked.
 
     Writes one CSV a run below the suite; `bench report SUITE` draws them beside each other as figures/embeddings.
     """

@@ -1,4 +1,4 @@
-"""Verbs that list, cite, check and start methods."""
+"""Commands that list, cite, check and create methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs on models: evaluate a checkpoint, export the model of a run."""
+"""Commands on models: evaluate a checkpoint, export the model of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of the verbs as annotated types, and what several verbs share: the store, the name of a suite."""
+"""Options of the commands as annotated types, and what several commands share: the store, the name of a suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verbs that show stored results."""
+"""Commands that show stored results."""
 
 from __future__ import annotations
 

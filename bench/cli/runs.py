@@ -1,4 +1,4 @@
-"""Verbs that run a suite and look at its runs."""
+"""Commands that execute a suite and show its runs."""
 
 from __future__ import annotations
 

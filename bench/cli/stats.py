@@ -1,4 +1,4 @@
-"""`bench stats`: what the stored seeds of a suite can show, and what the papers print."""
+"""`bench stats`: statistical power of the stored seeds, agreement, claims and tables of papers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def agreement(
     other: Annotated[str | None, typer.Argument(metavar="[OTHER]", help="A second suite of the same store.")] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Say whether two suites, or the noises of one, rank the methods alike on the headline numbers, as Markdown.
+    """Say whether two suites, or the noises of one, rank the methods alike on the primary metric, as Markdown.
 
     Exit code 1 if a file of a run is damaged; its numbers are left out.
     """

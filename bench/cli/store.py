@@ -1,4 +1,4 @@
-"""`bench store`: merge another store, pack a suite's runs, free space, look for damage, train a run again."""
+"""`bench store`: import another store, pack a suite's runs, free space, verify, retrain a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTML and Markdown with foreign text: `html` is the one place where text becomes markup, and it escapes."""
+"""HTML and Markdown from external text: `html` is the one place where text becomes markup, and it escapes."""
 
 from __future__ import annotations
 

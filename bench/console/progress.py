@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class Pace:
-    """How fast the runs of a suite end; all that run beside each other share it."""
+    """Rate at which the runs of a suite end; all that run beside each other share it."""
 
     total: int = 0  #: runs, those that were complete before not counted
     done: int = 0

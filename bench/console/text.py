@@ -1,4 +1,4 @@
-"""Lines of the terminal: one function makes foreign text visible, one prints, one aligns columns; and text as CSV."""
+"""Terminal lines and CSV: `visible` writes out control characters, `echo` prints, `columns` aligns."""
 
 from __future__ import annotations
 

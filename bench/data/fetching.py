@@ -47,7 +47,7 @@ class Unreachable(Exception):
 
 
 def names_shards(url: str) -> bool:
-    """Whether a URL stands for training shards: it names a tar, and has no {} for the files of an evaluation set."""
+    """Return whether a URL means training shards: it names a tar, and has no {} for files of an evaluation set."""
     return "{}" not in url and _TAR.search(url) is not None
 
 

@@ -36,7 +36,7 @@ FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BIL
 
 @dataclass(frozen=True)
 class Resize:
-    """How evaluation makes an image square. Words, meaning and defaults are those of open_clip's PreprocessCfg."""
+    """Resizing to a square for evaluation. Words, meaning and defaults are those of open_clip's PreprocessCfg."""
 
     #: "shortest": scale the shorter side to the size and crop the centre; "longest": scale the longer side to the size
     #: and pad the other; "squash": scale both sides to the size

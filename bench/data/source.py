@@ -1,4 +1,4 @@
-"""Where the pairs and the evaluation sets of a suite come from: the package, shards, or stored features."""
+"""Source of a suite's pairs and evaluation sets: the package, shards, or stored features."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DataSource:
         return {}
 
     def of_package(self, dataset: str) -> bool:
-        """Whether an evaluation set is read from the package."""
+        """Return whether an evaluation set is read from the package."""
         return dataset in data.dataset_names()
 
     def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> Pairs:
@@ -73,7 +73,7 @@ class DataSource:
         return DatasetFacts(entry.description, images, {evaluation.CLASS: classes} if classes else {}, entry.metric)
 
     def has_captions(self, dataset: str) -> bool:
-        """Whether an evaluation set has captions rather than classes alone."""
+        """Return whether an evaluation set has captions rather than classes alone."""
         return dataset in data.dataset_names() or parse_dataset(dataset)[0].kind == "retrieval"
 
 

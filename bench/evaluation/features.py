@@ -78,7 +78,7 @@ def extract_images(
 
 
 def _place(kind: FeatureKind, device: torch.device) -> torch.device:
-    """Where the features of images are kept, of towers on `device`."""
+    """Return where the features of images are kept, of towers on `device`."""
     return device if kind == "embedding" else torch.device("cpu")
 
 

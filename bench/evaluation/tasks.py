@@ -1,4 +1,4 @@
-"""The data that a suite's tasks score, and what a random guess would score there. Needs no torch."""
+"""Data that a suite's tasks score, and the expected score of a random guess. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much the towers read to evaluate a run: images and texts, counted before anything is there."""
+"""Workload of evaluation: images and texts that the towers read, counted in advance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.evaluation.tasks import EvaluationPlan, Task
 
 @dataclass(frozen=True)
 class Workload:
-    """What both towers encode; equal texts that stand in several places may be counted more than once."""
+    """Inputs that both towers encode; equal texts of several tasks may be counted more than once."""
 
     images: int = 0
     texts: int = 0
@@ -24,7 +24,7 @@ class Workload:
 
 
 def evaluation_workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) -> Workload:
-    """What the tasks after a share `at` of the budget encode. `noisy_rows`: training pairs that are searched for noise.
+    """Return what tasks after a share `at` of the budget encode. `noisy_rows`: training pairs searched for noise.
 
     Counts are those of the catalogue, or of the data where it is there; an image has 5 captions, a puzzle one cue. A
     data set is read once for each place that features are taken from, as `bench.evaluation.features` keeps them.

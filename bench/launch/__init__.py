@@ -1,1 +1,1 @@
-"""Planned runs are claimed and executed here: in turn or side by side, on several ranks, on a cluster."""
+"""Execution of planned runs under claims: in turn or side by side, on several ranks, on a cluster."""

@@ -23,7 +23,7 @@ from bench.training.loop import Interrupted
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """How the runs of one call are spread over this machine. No option changes a result."""
+    """Distribution of one call's runs over this machine. No option changes a result."""
 
     jobs: int = 1  #: runs that are made at the same time
     ranks: int = 1  #: processes per run; each takes a GPU if the machine has any

@@ -86,7 +86,7 @@ def execute_run(
 
 @dataclass(frozen=True)
 class _Todo:
-    """What there is to do for a run, as the first rank saw it."""
+    """Work that a run needs, as the first rank saw it."""
 
     points: tuple[float, ...] = ()  #: shares of the budget at which a record is missing
     lacking: tuple[float, ...] = ()  #: and at which weights are needed but not there

@@ -1,4 +1,4 @@
-"""Ranks: the processes that make each run together, which torchrun, SLURM or `--processes` started.
+"""Ranks: the processes that execute each run together, started by torchrun, SLURM or `--processes`.
 
 The first rank alone plans and claims, because a folder that machines share may show each of them another state. Then
 all make the same run: they call the same functions in the same order, and the first one writes.
@@ -69,7 +69,7 @@ def error_status(error: Exception) -> dict[str, Any]:
 
 
 class _End(NamedTuple):
-    """How one rank's part of a run ended early."""
+    """Early end of one rank's part of a run."""
 
     order: int  #: from 1, in which ranks ended; the first failure is the reason for the others
     rank: int

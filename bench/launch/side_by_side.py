@@ -1,4 +1,4 @@
-"""Make several runs at a time, or one run on several processes.
+"""Execute several runs at a time, or one run on several processes.
 
 Small towers leave most of a machine idle, large ones need all of its GPUs. A team of processes, the ranks, makes one
 run at a time. Every process computes with the suite's `train.threads`, and on a machine with GPUs each takes one in
@@ -43,7 +43,7 @@ def run_side_by_side(
     requested: list[int],
     options: LaunchOptions,
 ) -> None:
-    """Make the runs `waiting` in `options.jobs` teams of `options.ranks`; add the final state of each to `summary`.
+    """Execute the runs `waiting` in `options.jobs` teams of `options.ranks`; add the final state of each to `summary`.
 
     After a stop request to this process, or to one of theirs, every process writes its checkpoint and ends. A process
     that dies fails only its own run.
@@ -192,7 +192,7 @@ class _Starter(Progress):
         self._orphaned = self._said = False
 
     def should_stop(self) -> bool:
-        """Whether the run is to stop: the starter says so or is gone, or this process got SIGTERM, as it then hears."""
+        """Return whether the run is to stop: the starter says so or is gone, or this process got SIGTERM."""
         if self.terminated and not self._said:
             self._said = True
             self.send("stop")
@@ -226,7 +226,7 @@ def serve_runs(
     plugins: list[str],
     options: LaunchOptions,
 ) -> None:
-    """Make the runs that arrive through `connection` until its other end closes; the first rank reports.
+    """Execute the runs that arrive through `connection` until its other end closes; the first rank reports.
 
     team: its number. meeting: the file through which torch.distributed connects the team's ranks. If the starter dies
     during a run, the run stops at a checkpoint.

@@ -1,4 +1,4 @@
-"""What a SLURM job does: it executes its runs, and asks to be queued again where they can go on.
+"""Work of a SLURM job: execute its runs, and requeue the job where they can continue.
 
 A job does what the same command does on one machine: it claims a run, goes on from its checkpoint, and publishes. Two
 minutes before its time is up, SLURM sends SIGUSR2 to all tasks: the job then stops at a checkpoint and asks to be
@@ -40,7 +40,7 @@ PORTS = range(10000, 30000)  #: where the ranks of a job meet; Linux gives conne
 
 @dataclass
 class _JobProgress:
-    """What this process learned while a job went on."""
+    """Events of a job as this process saw them."""
 
     summary: RunOutcomes = field(default_factory=RunOutcomes)
     time_is_up: bool = False

@@ -44,7 +44,7 @@ class RankPlace:
 
     @property
     def near(self) -> bool:
-        """Whether the address leads back to the machine that names it, so that all ranks are on this machine."""
+        """Return whether the address leads back to the machine that names it, so that all ranks are on this machine."""
         try:
             return ipaddress.ip_address(self.address).is_loopback
         except ValueError:
@@ -89,7 +89,7 @@ def current_ranks() -> Ranks:
 
 
 def on_all_ranks(met: Ranks, root: Path, lead: Callable[[], int]) -> int:
-    """Call `lead` in the first rank, make its runs in all of them, and return its exit code in all.
+    """Call `lead` in the first rank, execute its runs in all ranks, and return its exit code in all.
 
     root: the folder of results, which all ranks share. Raises what `lead` raises, in the first rank; the others then
     return 2 after a UserError, else 1. They return 75 if the first one is lost, or on a stop request before a run.
@@ -109,7 +109,7 @@ def on_all_ranks(met: Ranks, root: Path, lead: Callable[[], int]) -> int:
 
 
 def _follow(met: Ranks, root: Path) -> int:
-    """Make the runs that the first rank begins; return the exit code that it ends with."""
+    """Execute the runs that the first rank begins; return the exit code that it ends with."""
     store, reader = Store(root), InputsReader()
     with open(os.devnull, "w") as unread, stop_requests() as requested, hold_device(alone=False):
         try:

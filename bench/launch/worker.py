@@ -1,4 +1,4 @@
-"""Workers: processes on any machines that share a folder of results, and make the runs that are queued there.
+"""Workers: processes on any machines that share a folder of results, and execute the runs that are queued there.
 
 `queue_suite` stores a suite in the folder. A worker does for every queued suite what `bench run` does on one machine;
 claims keep two of them from one run. It skips the runs that others hold, and looks again when one of them is released.
@@ -56,7 +56,7 @@ def suite_as_written(suite: Suite) -> dict[str, Any]:
 
 
 def work_on_queue(results: Path, names: Sequence[str], request: LaunchRequest) -> RunOutcomes:
-    """Make the runs of the suites `names`, with none of all that are queued, until no run is left to make.
+    """Execute the runs of the suites `names`, by default of all queued ones, until none is left.
 
     results: a folder that all workers share. Runs that others hold are waited for, and taken over if their holder
     dies. Returns the final state of each run; `skipped` are those that others made. It ends early only on a stop

@@ -1,1 +1,1 @@
-"""Training rows made ready for the towers: batches in their order, decoded ahead of time by worker processes."""
+"""Preparation of training rows for the towers: batches in their order, decoded ahead of time by worker processes."""

@@ -1,4 +1,4 @@
-"""From a step number to this rank's rows of the global batch: order, captions under noise, augmentation."""
+"""Loader: a step's rows of the global batch on this rank, in order, with captions under noise and augmentation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class RowRequest:
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """What was made for a `RowRequest`."""
+    """Rows that were made for a `RowRequest`."""
 
     pixels: list[Tensor]  #: of each view, uint8 [b, H, W, 3], or stored features [b, P]
     captions: list[str]

@@ -1,4 +1,4 @@
-"""Worker processes that make something ahead of time, in the order in which it will be read."""
+"""Prefetching by worker processes, in the order in which results are read."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Trained models are read back, evaluated, and exported here."""
+"""Trained models: loading, evaluation, export."""

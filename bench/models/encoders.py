@@ -30,7 +30,7 @@ POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first
 
 @dataclass(frozen=True)
 class ImagePreparation:
-    """How an image encoder's images are prepared: made square at `scaled` px, cropped to `size` px, normalised."""
+    """Preparation of an image encoder's images: made square at `scaled` px, cropped to `size` px, normalised."""
 
     size: int
     channels: Channels

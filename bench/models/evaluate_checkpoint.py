@@ -186,7 +186,7 @@ def describe_checkpoint(path: Path, suite: Suite, label: str | None) -> Checkpoi
     if label is not None:
         raise UserError(f"--method {label}: {home.path('settings.json')} says what {path.name} is; omit it")
     run = run_of_settings(settings, home.path("settings.json"))
-    if run.data.content() != suite.data.untreated.content():
+    if run.data.content() != suite.data.with_all_pairs.content():
         own, others = (f"{data.name} at {data.size} px" for data in (run.data, suite.data))
         pairs = run.data.content().items() ^ suite.data.content().items()
         fields = ", ".join(sorted({f"data.{name}" for name, _ in pairs}))

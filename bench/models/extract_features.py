@@ -42,7 +42,7 @@ BLOCK_ROWS = 4096  #: rows of a part, a multiple of both sizes of batches
 
 @dataclass(frozen=True)
 class ExtractionRequest:
-    """What to extract."""
+    """Features to extract."""
 
     data: str
     out: Path
@@ -149,7 +149,7 @@ class FeatureBlock:
 
     @property
     def done(self) -> bool:
-        """Whether it is there as a whole."""
+        """Return whether it is there as a whole."""
         try:
             return len(open_array(str(self.path))) == self.stop - self.start
         except UserError:
@@ -260,7 +260,7 @@ class Extraction:
         return Encoder(side.encoder.name, digest, side.words, self.request.dtype, width, side.views)
 
     def is_there(self) -> bool:
-        """Whether the feature set was made before. Raises UserError if something else lies in its place."""
+        """Return whether the feature set was made before. Raises UserError if something else lies in its place."""
         folder = self.target.folder
         if not (folder / NAME).is_file():
             refuse_occupied(folder)

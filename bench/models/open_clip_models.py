@@ -24,7 +24,7 @@ _MODES, _INTERPOLATIONS = ("shortest", "longest", "squash"), ("bicubic", "biline
 
 @dataclass(frozen=True)
 class Preprocess:
-    """How a model's images are prepared: open_clip's PreprocessCfg, as its evaluation transform reads it."""
+    """Preparation of a model's images: open_clip's PreprocessCfg, as its evaluation transform reads it."""
 
     size: int | None = None  #: pixels a side; None means the suite's
     channels: Channels = CLIP_CHANNELS

@@ -1,4 +1,4 @@
-"""What a method learned of each training pair: vectors of its state with a number a row, and the rows at their ends."""
+"""State of each training pair: vectors of a method's state with one number per row, and the rows at their ends."""
 
 from __future__ import annotations
 

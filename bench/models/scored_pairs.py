@@ -37,7 +37,7 @@ _METADATA_KEY = b"scoring"  #: key of what the file says about itself
 
 @dataclass(frozen=True)
 class Scoring:
-    """What scores the pairs of a run: the final weights of its reference run, or those that the suite names."""
+    """Scorer of a run's pairs: the final weights of its reference run, or those that the suite names."""
 
     run: Run
     scorer: str | None  #: id of the reference run, or sha256 of the weights of an external model

@@ -1,4 +1,4 @@
-"""The outcomes of a suite's runs."""
+"""Outcomes of a suite's runs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.noise_kinds import KINDS
 from bench.store.selection import LAST
 from bench.suite.data_settings import in_data_folder
-from bench.suite.keep_settings import UNTREATED
+from bench.suite.keep_settings import ALL_PAIRS
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite
 from bench.suite.unfit import omitted_towers
@@ -189,9 +189,9 @@ def _method(suite: Suite, entry: MethodEntry, facts: Facts) -> dict[str, Any]:
 
 
 def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
-    """The treatment of a row's training data. Returns None if it has none."""
+    """Return the data selection of a suite entry; None if it has none."""
     keep = suite.keep_of(entry)
-    if keep == UNTREATED:
+    if keep == ALL_PAIRS:
         return None
     place = in_data_folder(keep.weights or "")
     known = hashing.weights_identity(place) if keep.weights else ""
@@ -215,6 +215,6 @@ def _cell(planned: Planned) -> dict[str, Any]:
         "steps": planned.resolved.steps,
         "phases": [{"name": name, "steps": steps} for name, steps in planned.resolved.phases],
         "manifest": noise and {"hash": noise.hash, "realised_rate": noise.realised_rate, "rows": noise.corrupted},
-        "kept_rows": planned.inputs.seen if planned.run.treated else None,
+        "kept_rows": planned.inputs.seen if planned.run.selects_data else None,
         "evaluations": list(planned.evaluation_keys()),
     }

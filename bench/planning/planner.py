@@ -20,7 +20,7 @@ from bench.planning.flops import StepPrices, pair_price, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import calibrated_seconds
 from bench.store import Damaged, Store
-from bench.suite.keep_settings import UNTREATED
+from bench.suite.keep_settings import ALL_PAIRS
 from bench.suite.run import Run, run_address
 from bench.suite.settings import SYNTHETIC
 from bench.training.inputs import Inputs, InputsReader, InputsSummary
@@ -125,7 +125,7 @@ def synthetic_of(run: Run) -> Run:
     If the suite states no number of rows, the run keeps its own pairs. Raises UserError if these are missing too.
     """
     settings = run.data
-    plain = dataclasses.replace(run, noise=None, noise_file=None, keep=UNTREATED)
+    plain = dataclasses.replace(run, noise=None, noise_file=None, keep=ALL_PAIRS)
     if settings.rows is None:
         if not requirements.missing_training_pairs(run):
             return plain
@@ -155,7 +155,7 @@ def _resolve(
         none = tuple((phase.name, 0) for phase in prices.phases)
         return ResolvedSteps(none, dict(prices.flops), run.train.batch, steps_per_epoch(inputs.seen, run.train.batch))
     rows, seen, value = inputs.rows, inputs.seen, run.budget.value
-    if run.treated and run.keep_rule == "passes":  # as many passes over fewer rows, whatever the unit
+    if run.selects_data and run.keep_rule == "passes":  # as many passes over fewer rows, whatever the unit
         value, rows = (value if run.budget.kind == "epochs" else value * seen / rows), seen
     of_value = partial(
         resolve_budget,

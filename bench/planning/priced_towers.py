@@ -1,4 +1,4 @@
-"""Parts of towers on meta tensors whose passes are counted once: the same pass again only adds its FLOPs."""
+"""Towers on meta tensors whose passes are counted once: repeated passes only add their FLOPs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.towers.build import OpenClipTowers
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass through a part of a tower gives and costs."""
+    """Result and cost of one pass through a part of a tower."""
 
     out: Tensor  #: on meta, without gradient
     forward: int  #: FLOPs

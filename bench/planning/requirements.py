@@ -43,7 +43,7 @@ def missing_inputs(suite: Suite) -> list[Missing]:
 
 
 def ids_are_known(suite: Suite) -> bool:
-    """Whether everything is here that runs get their ids from."""
+    """Return whether everything is here that run ids depend on."""
     return not (missing_training_pairs(suite) or _without_ids(suite))
 
 

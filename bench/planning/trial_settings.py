@@ -1,4 +1,4 @@
-"""What the trials of a row try: quasi-random points of learning rate, weight decay and its method's space."""
+"""Settings that an entry's trials try: quasi-random points of learning rate, weight decay and its method's space."""
 
 from __future__ import annotations
 

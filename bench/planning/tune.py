@@ -117,7 +117,7 @@ def trial_noise_rate(suite: Suite) -> float:
 
 @dataclass
 class Followed:
-    """How far the trials of some rows have come."""
+    """Progress of the trials of some entries."""
 
     choices: dict[str, Choice] = field(default_factory=dict)  #: of rows that are through
     runs: list[Planned] = field(default_factory=list)  #: of all rungs that are known, those they start from first
@@ -244,7 +244,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _is_known(one: Planned, store: Store) -> bool:
-    """Whether a trial is measured or diverged, and what it cost can be read."""
+    """Return whether a trial is measured or diverged, and what it cost can be read."""
     from bench.planning.outcomes import is_complete
     from bench.store.verify import run_problems
 

@@ -1,4 +1,4 @@
-"""Who works on a run: a claim with a heartbeat, taken over when its holder is gone.
+"""Run ownership: claims with a heartbeat, taken over when their holder is gone.
 
 A claim is the folder `claim` of a run. In it lies one folder, which its holder's token names, with `holder.json`: who
 holds it, touched by the heartbeat. A process makes all of this under a name of its own, and renames it to `claim`. That

@@ -1,4 +1,4 @@
-"""What the JSON files of a store hold. Fields that are not named here are allowed, because later versions may add some.
+"""Schema of a store's JSON files. Fields that are not named here are allowed, because later versions may add some.
 
 A shape is a check, which takes a value and returns what is wrong with it, such as "" or ": should be text"; a list of
 one shape, for a list of such values; or a dict, for an object: field -> shape, where "field?" may be absent, and "*"
@@ -58,7 +58,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_pair(value: Any) -> bool:
-    """Whether it is a text and a whole number."""
+    """Return whether it is a text and a whole number."""
     return type(value) is list and [type(one) for one in value] == [str, int]
 
 

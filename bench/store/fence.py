@@ -49,7 +49,7 @@ class Fence:
 
     @property
     def lost(self) -> bool:
-        """Whether another process took the claim over."""
+        """Return whether another process took the claim over."""
         return not self.path.is_dir()
 
     @contextlib.contextmanager

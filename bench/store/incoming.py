@@ -1,4 +1,4 @@
-"""The one reader of what strangers made, for imports, the board and committed comparisons: nothing is believed.
+"""The one reader of untrusted stores, for imports, the board and committed comparisons: everything is checked.
 
 An archive is unpacked, and a run of a folder copied, to a private place, and checked there. A run is taken if its id is
 the digest of its settings, its weights and records have the hashes that were stored with them, and its records were
@@ -37,7 +37,7 @@ _OMITTED_PREFIXES = (files.TEMPORARY, CLAIM)  #: begin names of files about proc
 
 
 class Untrusted(Exception):
-    """Why something of another store is left out, in words that follow its name."""
+    """A part of another store is omitted; the message follows its name."""
 
 
 @contextmanager

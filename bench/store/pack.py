@@ -37,7 +37,7 @@ _PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "di
 
 @dataclass(frozen=True)
 class PackOutcome:
-    """What an archive holds, and what it lacks of its suite's plan."""
+    """Content of a written archive, and the runs of its suite's plan that it lacks."""
 
     runs: int
     bytes: int

@@ -1,4 +1,4 @@
-"""Which process wrote a file, and whether it is gone."""
+"""Identity of the process that wrote a file, and whether it has ended."""
 
 from __future__ import annotations
 

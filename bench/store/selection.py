@@ -1,4 +1,4 @@
-"""Which point of a run's curve its numbers are read at: a rule of reading records, which costs no training."""
+"""Checkpoint selection: the point of a run's curve at which its records are read; it costs no training."""
 
 from __future__ import annotations
 

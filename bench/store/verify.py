@@ -1,4 +1,4 @@
-"""Whether what is stored is whole, and what is moved aside if it is not, so that `bench run` makes it again.
+"""Verification of a store: damaged files are found and moved aside, so that `bench run` computes them again.
 
 Two looks. The first reads the small files and the records, and is cheap enough for `bench status`. The second,
 `thorough`, also compares everything with the sha256 that was stored when it was made, to the last byte.
@@ -46,7 +46,7 @@ def run_problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
 
 
 class _Found(dict[Path, Damaged]):
-    """What is damaged, by its path."""
+    """Damaged files by their paths."""
 
     def by(self, read: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a call returns; None, and its error is noted, if it finds damage."""

@@ -1,4 +1,4 @@
-"""The writing half of a run's folder. A writer exists only under a claim, and every write goes through its fence."""
+"""Writer of a run's folder. It exists only under a claim, and every write goes through the claim's fence."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class RunWriter(RunStore):
 
     @property
     def lost(self) -> bool:
-        """Whether another process took the claim over after too long a silence. The work has to stop then."""
+        """Return whether another process took the claim over after too long a silence. The work has to stop then."""
         return self.own_claim.fence.lost
 
     @property

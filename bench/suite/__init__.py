@@ -1,1 +1,1 @@
-"""What is compared: the YAML as typed settings, and the runs that it expands into. Needs no torch."""
+"""Suites: the YAML as typed settings, and the runs that it expands into. Needs no torch."""

@@ -13,7 +13,7 @@ from bench import resources
 from bench.catalogue import training_sets
 from bench.catalogue.augmentations import Images
 from bench.settings_base import MAX_NAME_LETTERS, Location, Model, Rate, Strings, possible_path, printable_line
-from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.keep_settings import ALL_PAIRS, KeepSettings
 from bench.yaml_source import YamlSource, fault
 
 SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
@@ -23,7 +23,7 @@ Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]  #: of a stored feature vector
 
 
 class DataSettings(Model):
-    """Which pairs to train on: the embedded emoji, or webdataset shards or stored features under a name of their own.
+    """Pairs to train on: the embedded emoji, or webdataset shards or stored features under a name of their own.
 
     Where files lie is no part of a run's identity; what they hold is.
     """
@@ -46,7 +46,7 @@ class DataSettings(Model):
     rows: Annotated[int, Field(ge=2, le=MAX_ROWS)] | None = None
     share: Annotated[float, Field(gt=0, le=1)] = 1.0  #: of the pairs; a smaller share is a subset of a larger one
     block: Annotated[int, Field(ge=1)] = 16  #: shards whose rows are shuffled together
-    keep: KeepSettings = UNTREATED  #: data selection of every entry without a `keep` of its own
+    keep: KeepSettings = ALL_PAIRS  #: data selection of every entry without a `keep` of its own
     #: samples: kept pairs are repeated until as many samples are seen as without selection; passes: as many passes
     keep_rule: Literal["samples", "passes"] = "samples"
     #: folder of stored features that the towers `features` read; "{data}" stands for the data folder
@@ -63,7 +63,7 @@ class DataSettings(Model):
 
     @property
     def embedded(self) -> bool:
-        """Whether it comes with the package; stored features of such data do not."""
+        """Return whether it comes with the package; stored features of such data do not."""
         return self.name in training_sets.embedded() and self.features is None
 
     @property
@@ -97,18 +97,18 @@ class DataSettings(Model):
 
     @property
     def on_features(self) -> bool:
-        """Whether images are stored features."""
+        """Return whether images are stored features."""
         return self.features is not None
 
     @property
-    def untreated(self) -> DataSettings:
+    def with_all_pairs(self) -> DataSettings:
         """The same pairs, all of them."""
         fields = type(self).model_fields
         return self.model_copy(update={name: fields[name].default for name in ("keep", "keep_rule")})
 
     @property
     def synthetic(self) -> bool:
-        """Whether it is made up as it is read."""
+        """Return whether it is made up as it is read."""
         return isinstance(self.shards, str) and self.shards.startswith(SYNTHETIC)
 
     @field_validator("name")

@@ -1,4 +1,4 @@
-"""The section of a suite that says which training rows a run may see."""
+"""Data selection, the section `keep`: which training pairs a run may see."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class KeepSettings(Model):
 
     @property
     def by_run(self) -> bool:
-        """Whether a run of the same noise and seed scores the pairs."""
+        """Return whether a run of the same noise and seed scores the pairs."""
         return self.entry.scored and self.weights is None
 
     @property
@@ -103,13 +103,13 @@ class KeepSettings(Model):
         return (self.weights or "").removeprefix(OPEN_CLIP).rpartition("/")[0]
 
     def is_paid(self, rule: str) -> bool:
-        """Whether the run's budget pays for its reference run and for scoring, under the suite's `budget_rule`."""
+        """Return whether the run's budget pays for its reference run and scoring, under the suite's `budget_rule`."""
         return rule == "total" if self.teacher is None else self.teacher == "paid"
 
     def under(self, rate: float) -> KeepSettings:
         """Itself, or the default where it leaves nothing out: the clean rows at rate 0, or the whole share."""
         leaves_nothing = self.share == 1.0 or (self.entry.truth_alone and not rate)
-        return UNTREATED if leaves_nothing else self
+        return ALL_PAIRS if leaves_nothing else self
 
     def content(self) -> dict[str, Any]:
         """What identities see: the kind with its own parameters. `Scorer` has what they see of the weights."""
@@ -117,7 +117,7 @@ class KeepSettings(Model):
         return {"kind": self.kind, **{name: getattr(self, name) for name in self.entry.takes}, **by}
 
 
-UNTREATED = KeepSettings()
+ALL_PAIRS = KeepSettings()
 
 
 def shares_apart(entry: Any) -> list[Any]:

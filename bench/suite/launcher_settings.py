@@ -33,7 +33,7 @@ SBATCH_OURS = frozenset(
 
 
 class SlurmSettings(Model):
-    """How `--launcher slurm` asks for jobs. null leaves it to the cluster."""
+    """Resources of jobs of `--launcher slurm`. null leaves them to the cluster."""
 
     partition: Word | None = None  #: of the cluster
     account: Word | None = None  #: that jobs are charged to
@@ -72,7 +72,7 @@ def _whole_above_one(gpus: float) -> float:
 
 
 class RaySettings(Model):
-    """What `--launcher ray` asks for. null leaves it to the cluster and the run."""
+    """Resources of tasks of `--launcher ray`. null leaves them to the cluster and the run."""
 
     #: of the cluster: `auto` = the one of this machine or of `$RAY_ADDRESS`; or HOST:PORT of its head
     address: Annotated[str, Field(pattern=r"^(auto|[A-Za-z0-9.\-]+:[0-9]+)$", max_length=100)] = "auto"

@@ -1,4 +1,4 @@
-"""What methods may need of towers and data beside two encoders, and whether a run can give it."""
+"""Needs of methods beyond two encoders, and whether a run's towers and data meet them."""
 
 from __future__ import annotations
 

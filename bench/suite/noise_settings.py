@@ -72,7 +72,7 @@ class NoiseSettings(Model):
 
     @property
     def found(self) -> bool:
-        """Whether the pairs are as people left them, as one of the kinds says."""
+        """Return whether the pairs are as people left them, as one of the kinds says."""
         return any(one.natural for one in self.kinds)
 
     @model_validator(mode="after")

@@ -13,7 +13,7 @@ from bench.yaml_source import fault
 
 
 class PrintedRow(Model):
-    """Which printed rows a row of ours stands beside: those that have all of these."""
+    """Printed rows beside which a row of ours is shown: those that have all of these."""
 
     method: Annotated[str, Field(min_length=1)]  #: as printed
     setting: str | None = None  #: as in `results/published`, such as "gamma=0.1"

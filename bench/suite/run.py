@@ -17,7 +17,7 @@ from bench.catalogue.noise_kinds import KINDS, noise_label
 from bench.errors import UserError, one_line
 from bench.hashing import OPEN_CLIP, Absent, MissingFile
 from bench.suite import tower_files
-from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.keep_settings import ALL_PAIRS, KeepSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
 
@@ -39,7 +39,7 @@ def run_address(
     data_hash, manifest_hash: `content_hash` of the training pairs and of the noise manifest (None without one).
     reference_id: of the run that it starts from or that scores its pairs.
     calibration_hash: of what turned device seconds into steps.
-    kept_hash: of the keys of a treated run's rows; where these follow from the truth alone they stand for the noise.
+    kept_hash: of the keys of the selected rows; if these follow from the truth alone, they represent the noise.
     Raises MissingFile if the weights it begins at, or files of its towers, are not there.
     """
     content = run.content()
@@ -84,7 +84,7 @@ class Run:
     untrained: bool = False  #: no step is made: what is measured are the weights that it begins at
     #: share of the weights that it begins at in their average with the reference run's final ones; no step is made
     average: float | None = None
-    keep: KeepSettings = UNTREATED  #: which rows it may see
+    keep: KeepSettings = ALL_PAIRS  #: which rows it may see
     keep_rule: str = "samples"
     pays_scorer: bool = False  #: whether its budget pays for scoring its pairs, if these are chosen by a score
     noise_file: str | None = None  #: an index file that says which pairs are wrong
@@ -96,13 +96,13 @@ class Run:
 
     @property
     def steps(self) -> bool:
-        """Whether it trains."""
+        """Return whether it trains."""
         return not self.untrained and self.average is None
 
     @property
-    def treated(self) -> bool:
-        """Whether rows may be left out."""
-        return self.keep != UNTREATED
+    def selects_data(self) -> bool:
+        """Return whether the run may see only some of the pairs."""
+        return self.keep != ALL_PAIRS
 
     @property
     def block(self) -> str:
@@ -142,7 +142,7 @@ class Run:
             **({"start": hashing.weights_identity(self.start)} if self.start else {}),
             **({"untrained": True} if self.untrained else {}),
             **({"average": self.average} if self.average is not None else {}),
-            **({"keep": keep} if self.treated else {}),
+            **({"keep": keep} if self.selects_data else {}),
             "method": self.method,
             "config": hyperparameters.config_content(self.method, self.config),
             "data": self.data.content(),

@@ -10,15 +10,15 @@ from bench.catalogue import architectures
 from bench.hashing import OPEN_CLIP
 from bench.store import reading
 from bench.suite.data_settings import in_data_folder
-from bench.suite.keep_settings import UNTREATED
+from bench.suite.keep_settings import ALL_PAIRS
 from bench.suite.run import Run, Scorer, run_of_settings
 from bench.suite.settings import TowerSettings
 
 
 def with_scorer(run: Run) -> Run:
-    """Return a run with the external model that its treatment names; others as they are.
+    """Return a run with the external model that its data selection names; others as they are.
 
-    A file beside a run's settings.json is read as that run's weights, unless the treatment names towers. Raises
+    A file beside a run's settings.json is read as that run's weights, unless the data selection names towers. Raises
     UserError for a settings.json that is damaged, or of another version.
     """
     keep = run.keep
@@ -37,7 +37,7 @@ def smaller_side(architecture: str) -> int:
 
 def _plain(run: Run, architecture: str | None) -> Run:
     """Return settings by which weights of towers alone are read: those of an architecture, or the run's own."""
-    plain = replace(run, keep=UNTREATED, reference=None, start=None, noise=None, rate=0.0, noise_file=None)
+    plain = replace(run, keep=ALL_PAIRS, reference=None, start=None, noise=None, rate=0.0, noise_file=None)
     if architecture is None:
         return plain
     dim = architectures.open_clip_config(architecture)["embed_dim"]

@@ -105,7 +105,7 @@ class Budget(Model):
 
     @property
     def timed(self) -> bool:
-        """Whether steps are timed on the machine that trains, which needs the device alone."""
+        """Return whether steps are timed on the machine that trains, which needs the device alone."""
         return BUDGET_KINDS[self.kind].timed
 
     def scaled(self, share: float) -> Budget:
@@ -206,7 +206,7 @@ Task = Annotated[str, AfterValidator(_known_family)]  #: a family of `bench.cata
 
 
 class EvaluateSettings(Model):
-    """What is measured, at the end of a run and along it."""
+    """Measurements at the end of a run and along it."""
 
     tasks: Annotated[tuple[Task, ...], NonEmptyList, NoDuplicates] = (
         "zero_shot",
@@ -312,7 +312,7 @@ class MethodEntry(Model):
 
     @property
     def steps(self) -> bool:
-        """Whether its runs train."""
+        """Return whether its runs train."""
         return not self.untrained and self.average_with_start is None
 
     @property

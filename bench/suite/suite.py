@@ -18,7 +18,7 @@ from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
 from bench.settings_base import MAX_NAME_LETTERS, Location, Model, NoDuplicates, NonEmptyList, Seed, or_several
 from bench.store.selection import LAST, Select
-from bench.suite.keep_settings import UNTREATED, KeepSettings, shares_apart
+from bench.suite.keep_settings import ALL_PAIRS, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.printed_tables import PaperTables
@@ -131,7 +131,7 @@ class Suite(Model):
         return [self.evaluate, *([self.evaluate.of_trials(self.tune.by, rules)] if self.tune else [])]
 
     def keep_of(self, entry: MethodEntry) -> KeepSettings:
-        """The treatment of the data for a row of the tables: its own, or else the suite's."""
+        """Return the data selection of a suite entry: its own, or else the suite's."""
         return self.data.keep if entry.keep is None else entry.keep
 
     def scorer_of(self, entry: MethodEntry) -> str | None:
@@ -238,15 +238,15 @@ class Suite(Model):
         if entry.average_with_start is not None:
             whole = entry.model_copy(update={"label": f"{entry.label} (trained)", "average_with_start": None})
             return self._one(entry, towers, budget, noise, seed, 1.0, self._run(whole, towers, budget, noise, seed))
-        treatment = self.keep_of(entry).under(noise.rates[0])
-        given = self._reference(entry, treatment)
-        paid = given and given.steps and treatment.is_paid(self.budget_rule)
+        data_selection = self.keep_of(entry).under(noise.rates[0])
+        given = self._reference(entry, data_selection)
+        paid = given and given.steps and data_selection.is_paid(self.budget_rule)
         share = REFERENCE_SHARE if paid else 1.0
         if not given:
             return self._one(entry, towers, budget, noise, seed, share)
-        keep = UNTREATED if treatment.entry.reference_keeps_all else treatment
+        keep = ALL_PAIRS if data_selection.entry.reference_keeps_all else data_selection
         row = given.model_copy(update={"label": f"{given.method} (reference)", "keep": keep})
-        taught = noise.at(0.0) if treatment.teacher == "given_clean" else noise
+        taught = noise.at(0.0) if data_selection.teacher == "given_clean" else noise
         reference = self._one(row, towers, budget, taught, seed, share)
         return self._one(entry, towers, budget, noise, seed, share, reference)
 
@@ -295,7 +295,7 @@ class Suite(Model):
             method=entry.method,
             preset=entry.preset,
             config=hyperparameters.resolve_config(entry.method, entry.preset, entry.config),
-            data=self.data.untreated,
+            data=self.data.with_all_pairs,
             keep=self.keep_of(entry).under(rate),
             keep_rule=self.data.keep_rule,
             pays_scorer=self.keep_of(entry).is_paid(self.budget_rule),

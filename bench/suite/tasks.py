@@ -1,4 +1,4 @@
-"""Which evaluation tasks a suite has, as its settings say it. Reads no data and needs no torch."""
+"""Evaluation tasks of a suite, from its settings. Reads no data and needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What towers are to identities, and which files they need that do not come with the package. Needs no torch."""
+"""Towers as run ids see them, and the files that they need beyond the package. Needs no torch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def tokenizer_folder(towers: TowerSettings) -> Path | None:
 
 
 def missing_tokenizer(towers: TowerSettings) -> Missing:
-    """Where a tokenizer that is not there was looked for, and how to get it."""
+    """Return where a missing tokenizer was looked for, and how to get it."""
     name, place = tokenizer_name(towers) or "", _own_place(towers)
     if is_folder(towers.text):
         return Missing(f"vocabulary of {name}", (name,), f"put vocab.txt or tokenizer.json into {name}", None)
@@ -135,7 +135,7 @@ def tokenizer_name(towers: TowerSettings) -> str | None:
 
 
 def is_place(start: str | None) -> bool:
-    """Whether the weights that a tower starts from are a file or folder, not only a name."""
+    """Return whether the weights that a tower starts from are a file or folder, not only a name."""
     return start not in (None, "imagenet", "hub")
 
 
@@ -145,7 +145,7 @@ def start_files(start: str) -> list[Path]:
 
 
 def is_folder(text: str) -> bool:
-    """Whether the name of a text tower is that of a folder of a transformers model."""
+    """Return whether the name of a text tower is that of a folder of a transformers model."""
     return text_towers(text).folders
 
 

@@ -1,4 +1,4 @@
-"""What a suite asks for that its methods, data sets and towers cannot give; looked up where methods are known."""
+"""Checks of a suite against its methods, data sets and towers: what it asks for and they cannot give."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.yaml_source import FieldFault
 
 
 class SuiteSections(Protocol):
-    """What is read of a suite; `bench.suite.suite` has the whole, and imports this module."""
+    """Sections of a suite that are read here; `bench.suite.suite` has the whole, and imports this module."""
 
     data: DataSettings
     noise: NoiseSettings
@@ -60,7 +60,7 @@ def misfits(suite: SuiteSections) -> Iterator[FieldFault]:
     yield from _unfit_trials(suite)
     yield from _unfit_features(suite.data, suite.towers)
     yield from _too_many_seeds(suite)
-    yield from _unfit_treatments(suite)
+    yield from _unfit_selections(suite)
     yield from _nothing_to_spend(suite)
     yield from _unselectable(suite)
 
@@ -140,7 +140,7 @@ def _nothing_to_spend(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def _unselectable(suite: SuiteSections) -> Iterator[FieldFault]:
-    """A rule chooses among points at which its validation pairs and the headline are measured."""
+    """A rule chooses among points at which its validation pairs and the primary metric are measured."""
     asked: list[tuple[FieldPath, str | None]] = [(("select",), suite.select)]
     asked += [(("methods", position, "select"), entry.select) for position, entry in enumerate(suite.methods)]
     for place, rule in asked:
@@ -168,13 +168,13 @@ def _too_many_seeds(suite: SuiteSections) -> Iterator[FieldFault]:
                     yield (*above, place), f"{count} should be at most {len(suite.seeds)}, the suite's seeds"
 
 
-def _unfit_treatments(suite: SuiteSections) -> Iterator[FieldFault]:
+def _unfit_selections(suite: SuiteSections) -> Iterator[FieldFault]:
     """Rows of `keep.by` that are no rows, or whose own pairs are chosen; clean rows kept of noise that moves."""
     plain = [one.label for one in suite.methods if one.keep is None]
     moving = next((one.kind for one in suite.noise.kinds if not one.entry.fixed and any(one.rates)), None)
-    treatments: list[tuple[FieldPath, KeepSettings]] = [(("data", "keep"), suite.data.keep)]
-    treatments += [(("methods", at, "keep"), entry.keep) for at, entry in enumerate(suite.methods) if entry.keep]
-    for place, keep in treatments:
+    selections: list[tuple[FieldPath, KeepSettings]] = [(("data", "keep"), suite.data.keep)]
+    selections += [(("methods", at, "keep"), entry.keep) for at, entry in enumerate(suite.methods) if entry.keep]
+    for place, keep in selections:
         if keep.by and keep.by not in plain:
             yield (*place, "by"), f"{keep.by!r} is not an entry without keep{nearest(keep.by, plain)}"
         if keep.entry.uses and moving is not None:

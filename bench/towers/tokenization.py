@@ -32,7 +32,7 @@ class Tokenizer(Protocol):
 
 
 class TrainingTexts(Protocol):
-    """What makes tokenizers from the training pairs."""
+    """Maker of tokenizers from the training pairs."""
 
     def __call__(self, tokens: int, context_length: int) -> Tokenizer:
         """Return a vocabulary of at most `tokens` tokens, learned from all captions."""

@@ -1,4 +1,4 @@
-"""What a training keeps beside its weights: ledger, metrics, checkpoints, requests to stop, a look for NaN."""
+"""Books of a training beside its weights: ledger, metrics, checkpoints, requests to stop, a check for NaN."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class CheckpointWriter:
             self.wait()
 
     def due(self, seconds: float) -> bool:
-        """Whether `seconds` have gone by since a checkpoint was published, and none is being written; with 0 always."""
+        """Return whether `seconds` passed since the last published checkpoint, and none is being written; 0: always."""
         if self._writing is not None and self._writing.done():
             self.wait()
         return not seconds or (self._writing is None and time.monotonic() - self._published >= seconds)

@@ -15,7 +15,7 @@ from bench.errors import UserError, one_line
 from bench.hashing import OPEN_CLIP
 from bench.store import RunStore, reading
 from bench.store.verify import refuse_changed_in_run
-from bench.suite.keep_settings import UNTREATED
+from bench.suite.keep_settings import ALL_PAIRS
 from bench.suite.run import Run, Scorer
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import load_tensors, locate_weights, refuse_other_activation
@@ -75,7 +75,7 @@ def _of_run(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple
         name = scorer.run.data.name
         fix = f"its vocabulary cannot be rebuilt; put back the data of {name}, or name other weights"
         raise UserError(f"{path}: was trained on other pairs than those of {name} here: {fix}")
-    if scorer.run.towers.stored and InputsReader().for_model(_untreated(run)).pairs.content_hash != known:
+    if scorer.run.towers.stored and InputsReader().for_model(_with_all_pairs(run)).pairs.content_hash != known:
         raise UserError(f"{path}: reads other stored features than data.features has; name weights of a run on these")
     return rebuilt_model(scorer.run, inputs, path, device)
 
@@ -84,7 +84,7 @@ def _bare(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[O
     """Build towers without a method: weights of open_clip, or of a run without its settings."""
     if scorer.weights.startswith(OPEN_CLIP):
         refuse_other_activation(scorer.weights, scorer.run.towers, "keep.weights")
-    inputs = InputsReader().for_model(_untreated(run))
+    inputs = InputsReader().for_model(_with_all_pairs(run))
     torch.set_num_threads(run.train.threads)
     towers = fresh_towers(scorer.run, inputs)
     if isinstance(towers.tokenizer, SmallVocabulary) or scorer.run.towers.stored:
@@ -96,5 +96,5 @@ def _bare(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[O
     return towers.to(device, dtype), Adapter(None, inputs.facts)
 
 
-def _untreated(run: Run) -> Run:
-    return replace(run, keep=UNTREATED, scorer=None)
+def _with_all_pairs(run: Run) -> Run:
+    return replace(run, keep=ALL_PAIRS, scorer=None)

@@ -1,4 +1,4 @@
-"""What a run reads, made once and passed on: its pairs, its noise, and the facts that its method may know."""
+"""Inputs of a run, made once and passed on: its pairs, its noise, and the facts that its method may know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class InputsSummary:
     seen: int  #: number of pairs that the run may see
     data_hash: str = ""  #: of all pairs; "" if not all data is on this machine
     manifest: ManifestSummary | None = None  #: None if the noise corrupts no fixed rows
-    kept_hash: str | None = None  #: of the keys of a treated run's rows; None if a scorer has still to choose them
+    kept_hash: str | None = None  #: of the keys of the selected rows; None if a scorer has still to choose them
 
     @property
     def manifest_hash(self) -> str | None:
@@ -52,7 +52,7 @@ _learned: WeakKeyDictionary[Pairs, dict[tuple[int, int], SmallVocabulary]] = Wea
 
 
 class Vocabularies:
-    """What text towers read the same pairs by: learned vocabularies, each learned once, or stored text features."""
+    """Vocabularies of text towers on the same pairs: learned ones, each learned once, or stored text features."""
 
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = pairs
@@ -88,11 +88,11 @@ class Vocabularies:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a run reads. `InputsReader` makes it."""
+    """Inputs of a run. `InputsReader` makes them."""
 
     pairs: Pairs  #: all pairs of the run's data
     noise: Noise | None  #: None if the run has no noise
-    kept: KeptPairs | None  #: the rows of a treated run, with the captions its noise gives them; None if it sees all
+    kept: KeptPairs | None  #: the selected rows, with the captions that the noise gives them; None if the run sees all
     facts: Facts
     vocabularies: Vocabularies
     scored: bool = False  #: whether a scorer chooses the rows, so that they are not known before it is trained
@@ -144,7 +144,7 @@ class InputsReader:
         self._vocabularies: dict[Pairs, Vocabularies] = {}
 
     def inputs(self, run: Run) -> Inputs:
-        """All inputs of a run. Raises UserError if the data is missing, or too few rows for the run's treatment.
+        """All inputs of a run. Raises UserError if the data is missing, or too few for the run's data selection.
 
         A run that awaits its scorer has as many other rows, which suffice for its steps and costs but not for its
         training; see `Inputs.awaits_scores`.
@@ -168,7 +168,7 @@ class InputsReader:
     def _inputs(self, run: Run, noise: Noise | None) -> Inputs:
         pairs = data_source(run.data).pairs()
         kept, key = None, (run.keep, *_noise_key(run, pairs))
-        if run.treated:
+        if run.selects_data:
             if key not in self._kept:
                 self._kept[key] = _choose(run, pairs, self.noise(run))
             kept = self._kept[key]
@@ -191,7 +191,7 @@ def _noise_key(run: Run, pairs: Pairs) -> tuple[object, ...]:
 
 
 def _choose(run: Run, pairs: Pairs, noise: Noise | None) -> KeptPairs:
-    """The rows that the run's treatment keeps. The treatment is told the corrupted rows if these are fixed."""
+    """Return the rows that the run's data selection keeps. It is told the corrupted rows if these are fixed."""
     fixed = run.noise is not None and KINDS[run.noise].fixed
     corrupted = np.zeros(0, np.int64) if fixed or run.noise is None else None
     if fixed and isinstance(noise, NoiseManifest):

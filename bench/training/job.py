@@ -64,7 +64,7 @@ def fresh_towers(run: Run, inputs: Inputs, device: str = "cpu") -> OpenClipTower
 
 
 def begins_with_files(run: Run) -> bool:
-    """Whether `prepare_model` with starts="files" reads weights."""
+    """Return whether `prepare_model` with starts="files" reads weights."""
     starts = (run.start, run.towers.image_start, run.towers.text_start)
     return any(start is not None and Path(start).exists() for start in starts)
 

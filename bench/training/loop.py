@@ -146,7 +146,7 @@ def _seeded(key: int, device: torch.device) -> Iterator[None]:
 
 
 def is_leaf(name: str, x: Tensor) -> bool:
-    """Whether gradients of a tensor of `encode` flow back to the towers: not for integers, nor for side towers."""
+    """Return whether gradients of a tensor of `encode` flow back to the towers: not of integers or side towers."""
     return x.is_floating_point() and not name.startswith("side_")
 
 

@@ -204,14 +204,14 @@ def test_under_the_total_rule_the_budget_pays_for_scorer_and_scores(tmp_path: Pa
 
 
 def test_identities(tmp_path: Path) -> None:
-    """All rows are the untreated run; another share, scorer, rule or seed is another run; costs need no data."""
+    """A share of 1 changes no run; another share, scorer, rule or seed is another run; costs need no data."""
     store = Store(tmp_path / "out")
 
     def ids(*overrides: str) -> dict[str, str]:
         return {one.run.label: one.id for one in plan(suite_in(tmp_path, *overrides).runs(), store)}
 
     share = "methods.1.keep.share"
-    assert set(ids(f"{share}=1.0")) == {"clip", "stricter"}, "the untreated run is one run"
+    assert set(ids(f"{share}=1.0")) == {"clip", "stricter"}, "the run without a selection is one run"
     found = [ids()["filtered"], ids(f"{share}=0.5")["filtered"], ids("seeds=[1]")["filtered"]]
     found += [ids("methods.0.lr=1.0e-3")["filtered"], ids("data.keep_rule=passes")["filtered"]]
     assert len(set(found)) == len(found)
@@ -228,7 +228,7 @@ def test_a_method_that_starts_from_a_run_is_scored_by_it(tmp_path: Path) -> None
     run = load_suite(file).runs()[-1]
     assert run.label == "ncu"
     assert run.reference is not None
-    assert not run.reference.treated
+    assert not run.reference.selects_data
     assert [one.reference is None for one in load_suite(file).runs()] == [True, False, False, False]
 
 
@@ -263,7 +263,7 @@ def test_trials_of_a_filtered_row_wait_for_the_baselines_choice_and_are_scored_b
             assert run.reference is not None
             assert run.reference.train.lr == 1e-3, "the baseline as it was chosen"
             assert run.reference.config["temperature"] == 0.1
-            assert not run.reference.treated
+            assert not run.reference.selects_data
 
 
 @pytest.fixture

@@ -71,25 +71,25 @@ def test_the_default_is_no_part_of_an_id(tmp_path: Path) -> None:
 def test_what_leaves_nothing_out_is_the_untreated_run(tmp_path: Path, rate: str, keep: str) -> None:
     store, noise = Store(tmp_path / "out"), f"noise.rates=[{rate}]"
     treated = run_with(tmp_path, noise, f"data.keep={keep}")
-    assert not treated.treated
+    assert not treated.selects_data
     assert identity(treated, store) == identity(run_with(tmp_path, noise), store)
 
 
-@pytest.mark.promise("a data selection that keeps everything gives the bytes of the untreated run")
+@pytest.mark.promise("a data selection that keeps everything gives the bytes of a run without one")
 def test_all_rows_as_a_choice_give_the_bytes_of_the_untreated_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows are chosen and renumbered as for any share, and it is the identity."""
     monkeypatch.setattr("bench.suite.keep_settings.KeepSettings.under", lambda self, _: self)
     whole = run_with(tmp_path, "data.keep={kind: random, share: 1.0}")
-    assert whole.treated
+    assert whole.selects_data
     kept = InputsReader().inputs(whole).kept
     assert kept is not None
     changed = [row for row in range(len(kept)) if kept.captions(row) != kept.whole.captions(row)]
     assert changed, "corrupted rows keep their donors' captions"
     bytes_of = []
     for run in (whole, run_with(tmp_path)):
-        store = Store(tmp_path / ("treated" if run.treated else "plain"))
+        store = Store(tmp_path / ("treated" if run.selects_data else "plain"))
         (planned,) = plan([run], store)
         with writing(store.run(planned.id)) as out:
             train(make_job(run, InputsReader().inputs(run), planned.resolved, out, None, CPU))
@@ -183,7 +183,7 @@ def test_a_reference_run_is_treated_alike_but_for_trusted_pairs(tmp_path: Path) 
         run = run_with(tmp_path, f"data.keep={keep}", "methods=[ncu]")
         assert run.reference is not None
         assert (run.reference.keep == run.keep) == alike
-        assert run.reference.treated == alike
+        assert run.reference.selects_data == alike
 
 
 def test_a_row_may_have_a_treatment_of_its_own(tmp_path: Path) -> None:
@@ -369,5 +369,5 @@ def test_treated_rows_run_and_their_marks_reach_the_report(
 
 def test_untreated_settings_are_the_defaults() -> None:
     treated = DataSettings.model_validate({"keep": {"kind": "random", "share": 0.5}, "keep_rule": "passes"})
-    assert treated.untreated == DataSettings()
+    assert treated.with_all_pairs == DataSettings()
     assert treated.content() == DataSettings().content(), "a run's own content has it"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.suite import needs
-from bench.suite.keep_settings import UNTREATED, KeepSettings
+from bench.suite.keep_settings import ALL_PAIRS, KeepSettings
 from bench.suite.launcher_settings import SlurmSettings
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.settings import (
@@ -107,7 +107,7 @@ def test_a_treatment_is_printed_and_hashed_by_its_own_parameters(given_: Any, la
     found = KeepSettings.model_validate(given_)
     assert found.label == label
     assert found.content() == content
-    assert (found == UNTREATED) is (label == "all")
+    assert (found == ALL_PAIRS) is (label == "all")
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_a_treatment_with_wrong_parameters_is_refused(given_: Any) -> None:
 def test_a_treatment_that_leaves_nothing_out_is_none() -> None:
     half = KeepSettings(kind="random", share=0.5)
     assert half.under(0.0) == half.under(0.4) == half
-    assert KeepSettings(kind="random", share=1.0).under(0.4) == UNTREATED
+    assert KeepSettings(kind="random", share=1.0).under(0.4) == ALL_PAIRS
     oracle = KeepSettings(kind="oracle")
-    assert oracle.under(0.0) == UNTREATED
+    assert oracle.under(0.0) == ALL_PAIRS
     assert oracle.under(0.2) == oracle
 
 

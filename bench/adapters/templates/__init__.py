@@ -1,1 +1,1 @@
-"""What `bench new-method` writes, as files that are linted and typed like all others."""
+"""Templates of `bench new-method`, linted and typed like all other files."""

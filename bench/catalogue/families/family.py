@@ -48,7 +48,7 @@ class TaskFamily:
     short: str  #: over a column of an overview
     text: str  #: one or two sentences on what is measured
     metrics: Mapping[str, str] = field(hash=False)  #: metric -> as printed over a column, in order of reading
-    main: str  #: the metric for overviews and headlines; "" = methods are not compared by it
+    main: str  #: the primary metric; "" = methods are not compared by it
     #: "module:function" of `(Task, bench.evaluation.measures.MeasureInputs) -> Measured`; imported on first use
     measure: str
     #: (label, facts) -> metric -> score of a random guess, of those for which it has a simple form
@@ -78,7 +78,7 @@ class TaskFamily:
 
     @property
     def needs_noise(self) -> bool:
-        """Whether runs without noise have no number of its main metric."""
+        """Return whether runs without noise have no number of its main metric."""
         return self.main in self.of_noise or self.on_poison
 
     def measured(self, noisy: bool, poisoned: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Feature sets: what frozen encoders made of images and captions, as arrays on disk."""
+"""Feature sets: outputs of frozen encoders for images and captions, as arrays on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""features.json: what a feature set holds, who made it, and the size and sha256 of each of its files."""
+"""features.json: the description of a feature set, with the size and sha256 of each of its files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RENEW_SET = "extract or import the set again"
 
 @dataclass(frozen=True)
 class Encoder:
-    """What made one of the two arrays."""
+    """Encoder that made one of the two arrays."""
 
     name: str  #: "ViT-B-32/openai", "timm:vit_small_patch14_dinov2"; of an imported array, its file
     weights: str  #: sha256 of the weights; "" if it is not known

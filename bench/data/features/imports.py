@@ -1,4 +1,4 @@
-"""`bench features convert`: arrays that others extracted, brought into key order and bound to their keys and texts."""
+"""`bench features convert`: external feature arrays, sorted by key and bound to their keys and texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of .npy files that others wrote, read row by row."""
+"""External arrays in .npy files, read row by row."""
 
 from __future__ import annotations
 

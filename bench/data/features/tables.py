@@ -1,4 +1,4 @@
-"""Features of others: a Parquet file with .npy files beside it, or an output folder of clip-retrieval.
+"""External features: a Parquet file with .npy files beside it, or an output folder of clip-retrieval.
 
 layout: github.com/rom1504/clip-retrieval@07d747b clip_retrieval/clip_inference/writer.py (OutputSink):
 img_emb/img_emb_*.npy, text_emb/text_emb_*.npy, metadata/metadata_*.parquet
@@ -24,7 +24,7 @@ KEYS = ("key", "image_path")  #: img2dataset's key; of a webdataset, clip-retrie
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """What to import."""
+    """Features to import."""
 
     source: Path  #: a Parquet file, or a folder of clip-retrieval
     images: str | None = None  #: a .npy file with a row for each row of the Parquet file

@@ -45,7 +45,7 @@ def hash_prefixes(hashes: Iterable[np.uint64]) -> list[bytes]:
 
 @dataclass(frozen=True)
 class TextPlan:
-    """Which texts get a feature row: in the order of their first appearance, prompts after captions."""
+    """Texts that get a feature row, in the order of their first appearance, prompts after captions."""
 
     hashes: TextHashes  #: [M], of each text row's string
     first: Ints  #: [M], where the string first stands among the T captions and prompts

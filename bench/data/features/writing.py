@@ -31,7 +31,7 @@ GROUP_ROWS = 1 << 16  #: rows of a Parquet row group
 
 @dataclass(frozen=True)
 class Array:
-    """Where the rows of an array come from."""
+    """Source of the rows of an array."""
 
     encoder: Encoder
     read: Callable[[int, int], npt.NDArray[Any]]  #: maps start, stop to rows [stop - start, views, width]; texts [., Q]

@@ -1,4 +1,4 @@
-"""What noise is to training, and the manifest of noise that is fixed for a run: its rows, donors and texts."""
+"""Noise as training sees it, and the manifest of noise that is fixed for a run: its rows, donors and texts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ManifestSummary:
 
     @property
     def mixed(self) -> bool:
-        """Whether both corrupted and clean rows are known, so that noise can be detected."""
+        """Return whether both corrupted and clean rows are known, so that noise can be detected."""
         return 0 < self.corrupted < self.n
 
 

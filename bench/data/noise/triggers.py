@@ -72,7 +72,7 @@ def _drawn(purpose: str, side: int, seed: int) -> Floats:
 
 
 class ImageChange(Protocol):
-    """What is done to images; its repr names it."""
+    """A change of images; its repr names it."""
 
     def apply(self, image: npt.NDArray[Any], key: str) -> npt.NDArray[Any]:
         """Return the changed image uint8 [S, S, 3] of the row with this key, or its changed features [P]."""

@@ -1,1 +1,1 @@
-"""Shards of training pairs from what people have: `bench data shard`. A form of input is one file of `forms`."""
+"""`bench data shard`: shards of training pairs from tables, folders and JSON. `forms` reads each form of input."""

@@ -34,7 +34,7 @@ class ListedSample:
 
 @dataclass(frozen=True)
 class PackOptions:
-    """How an input is read. A form ignores what it has no use for."""
+    """Options of reading an input. A form ignores those that it has no use for."""
 
     images: str | None = None  #: folder that paths of images are relative to; default: the input's own
     image_column: str | None = None

@@ -75,7 +75,7 @@ def read_part(part: Path) -> tuple[Any, list[ScanFault], int]:
 
 
 def is_whole(part: Path) -> bool:
-    """Whether a part is there and can be read."""
+    """Return whether a part exists and can be read."""
     try:
         read_part(part)
     except (OSError, ValueError):

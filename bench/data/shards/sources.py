@@ -30,7 +30,7 @@ class Shard:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can be the name of a set, which is that of its folder in the data folder."""
+    """Return whether `text` can be the name of a set, which is that of its folder in the data folder."""
     return _NAME.fullmatch(text) is not None
 
 

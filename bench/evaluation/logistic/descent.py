@@ -1,4 +1,4 @@
-"""The descent, which asks a problem for the cross-entropy of its rows along lines and knows no rows itself."""
+"""L-BFGS descent, which asks a problem for the cross-entropy of its rows along lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that are read in chunks, for features that no second copy fits beside.
+"""Rows that are read in chunks, for features of which no second copy fits into memory.
 
 The weights are rotated in place of the rows, and a chunk is centred when its turn comes. Value, derivative and gradient
 of a trial point come from one pass over the rows, so an array of all rows and all classes is never there.

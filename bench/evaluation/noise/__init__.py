@@ -1,1 +1,1 @@
-"""Measurements that need noise whose rows are known: finding them, and whether poison works."""
+"""Measurements that need known corrupted rows: detection, memorisation, success of poison."""

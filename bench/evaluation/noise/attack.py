@@ -1,4 +1,4 @@
-"""Whether the poison of a run works: a trigger gives images the target class, or chosen images get wrong ones."""
+"""Success of poison: a trigger gives images the target class, or chosen images get wrong classes."""
 
 from __future__ import annotations
 

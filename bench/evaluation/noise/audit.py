@@ -1,4 +1,4 @@
-"""How many training pairs are wrong, from a model's confidences in them and in pairs that the noise made wrong.
+"""Estimate of the share of wrong training pairs, from confidences in them and in pairs that the noise corrupted.
 
 If wrong pairs look like injected ones, a share s of wrong pairs has at least s F(t) of the others at or below a
 confidence t, where F(t) is the share of injected pairs there; and hardly more, if right pairs are hardly ever so

@@ -1,4 +1,4 @@
-"""What a model memorised of its training pairs: is the given, wrong caption the one that it ranks first?"""
+"""Memorisation of training pairs: does a model rank the given, wrong caption first?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A launcher decides where the runs of a suite are made. A new one is a module here and an entry of `LAUNCHERS`."""
+"""Launchers decide where the runs of a suite are executed. A new one is a module here and an entry of `LAUNCHERS`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What a call of `run_suite` asks of a launcher. No field changes a result."""
+    """Request of `run_suite` to a launcher. No field changes a result."""
 
     jobs: int | None = None  #: runs that are made at the same time; None: as many as suit this machine
     gpus: int | None = None  #: GPUs per run; each has a process of its own

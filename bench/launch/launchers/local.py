@@ -1,4 +1,4 @@
-"""Make runs on this machine, in turn in this process, side by side, or with the ranks of torchrun.
+"""Execute runs on this machine: in turn in this process, side by side, or with the ranks of torchrun.
 
 A run that fails stops no other.
 """
@@ -43,7 +43,7 @@ def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[lis
 
 
 def suitable_jobs(waiting: Sequence[Planned], ranks: int) -> int:
-    """Return how many of the runs that wait are made at the same time if the user leaves it open (`--jobs auto`).
+    """Return how many of the waiting runs are executed at the same time if the user leaves it open (`--jobs auto`).
 
     It is one a GPU, or without GPUs one for each `train.threads` cores, as far as memory goes. One at a time if a
     budget is in seconds, if a run has several processes, or if all of them are soon done.
@@ -88,7 +88,7 @@ def refuse_sharing(timed: bool, options: LaunchOptions) -> None:
 def run_all(
     planned: list[Planned], store: Store, progress: Progress, options: LaunchOptions = SEQUENTIAL, auto: bool = False
 ) -> RunOutcomes:
-    """Make every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
+    """Execute every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
     Runs that another process held, and holds no longer when the others are made, are looked at again.
     With `auto` it is as many at a time as `suitable_jobs` says. Raises UserError if runs with a budget in device

@@ -1,4 +1,4 @@
-"""Make runs as tasks of a Ray cluster, whose nodes share the folder of results.
+"""Execute runs as tasks of a Ray cluster whose nodes share the folder of results.
 
 A task does what the same command does on one machine: it claims its run, goes on from its checkpoint, and publishes.
 The calling process stays: it submits a run when its reference run is done, and submits it again if the task's process
@@ -89,7 +89,7 @@ def _most(resource: str) -> float:
 
 @dataclass
 class _Attempt:
-    """What the calling process knows of a run that it submitted."""
+    """State of a submitted run as the calling process knows it."""
 
     one: Planned
     losses: int = 0  #: tasks lost in a row without progress of the run
@@ -110,7 +110,7 @@ class _Queue:
     _lost: list[_Attempt] = field(default_factory=list)  #: to be submitted again
 
     def make(self, planned: list[Planned], jobs: int | None) -> RunOutcomes:
-        """Make every run that is not complete, at most `jobs` at a time; return when all have ended.
+        """Execute every run that is not complete, at most `jobs` at a time; return when all have ended.
 
         Raises DiskFull once the disk is full, when the others have stopped.
         """
@@ -242,7 +242,7 @@ class _Queue:
 def _make(
     one: Planned, root: Path, data: Path, plugins: list[str], options: LaunchOptions, log: Path
 ) -> tuple[RunOutcome, str]:
-    """Make one run in a process of Ray, in a log of its own; return its final state and a message.
+    """Execute one run in a process of Ray, in a log of its own; return its final state and a message.
 
     Ray cancels a task by SIGINT, again and again; `run_all` takes it for a request to stop at a checkpoint.
     """
