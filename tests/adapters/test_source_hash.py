@@ -302,7 +302,7 @@ def test_a_class_of_base_that_sets_a_default_anew_changes_those_that_inherit_it(
     before = hashes(copied)
     with_default(copied / "base.py", "later_flag = ('tokens',)\n", "class WholeBatch(Adapter):")
     after = hashes(copied)
-    assert {name for name in NAMES if after[name] != before[name]} == {"gsc", "ncu", "ncu_ablation", "otter"}
+    assert {name for name in NAMES if after[name] != before[name]} == {"gsc", "l2rm", "ncu", "ncu_ablation", "otter"}
 
 
 @pytest.mark.parametrize("name", sorted(reach.METADATA))
