@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import resources
+from bench.console.text import align_columns
 from bench.errors import UserError, nearest
 from bench.store import Store
 from bench.store.files import write_bytes
+from reports.figures.chosen import BEST, chosen_of
 from reports.figures.figure_cache import FILE, kept, keys, listed
 from reports.figures.figure_registry import FIGURES, draw, draw_all, names
 from reports.figures.histograms import read
-from reports.pages.answer import judged, paragraphs
+from reports.figures.pictures import Picture
+from reports.pages.answer import cost_answer, next_step, scoreboard, validity_sentences, verdict
 from reports.papers.ours_vs_printed import paper_tables
 from reports.results import Results, load
+from reports.statistics.regimes import regimes
 from reports.tables.footnotes import damaged_runs
-from reports.tables.latex import document, for_a_paper, references
-from reports.tables.suite_tables import tables
+from reports.tables.latex import document, for_a_paper, references, refuse_unknown
+from reports.tables.suite_tables import paper_table, tables
 from reports.tables.table import Table, in_one_scale
 
 if TYPE_CHECKING:
@@ -36,7 +40,9 @@ class Built:
     failed: tuple[str, ...]  #: ids of runs
     missing: tuple[str, ...]  #: ids of runs that are neither done nor failed nor damaged
     damaged: tuple[str, ...]  #: a sentence for each run that a damaged file keeps out
-    answers: tuple[str, ...]  #: whether it can speak of robustness, a paragraph a noise, and what the methods cost
+    unfit: tuple[str, ...]  #: a sentence for each width of a paper at which figures have no room
+    scoreboard: tuple[str, ...]  #: lines of a table: a row a noise
+    answers: tuple[str, ...]  #: who is better, whether it can speak of robustness, costs, and the next command
 
 
 def build(
@@ -44,13 +50,15 @@ def build(
     store: Store,
     outline: Mapping[str, Any] | None = None,
     widths: Sequence[str] = ("page",),
+    methods: Sequence[str] | int = BEST,
 ) -> Built:
     """Write `report.html`, `records.csv`, `tables/` and `figures/` beside the suite's plan; the page comes first.
 
     Without a plan, the `outline` of a suite that declares a paper's tables takes its place; no cell of ours has a run
-    then. It works at any time: a cell without a value says why. Figures are drawn as PDF for these `widths` of a
-    paper, "page" and "column". Files of an earlier report are replaced one by one, and its tables and figures that no
-    longer exist are removed.
+    then. It works at any time: a cell without a value says why. Figures are drawn as PDF for a page of a paper, and for
+    the other `widths`, "column". Files of an earlier report are replaced one by one, and its tables and figures that no
+    longer exist are removed. `methods`: of tables/paper.tex, the table of a paper: labels, or how many of the best
+    beside the baseline and the bounds.
     Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
     would be replaced by one without any.
     """
@@ -61,10 +69,11 @@ def build(
         results = Results(outline, ())
         made = paper_tables(results, resources.published_folder())
         files = {"report.html": printed_page(results, made).encode(), **table_files(results, made)}
-        return _write(store.suite(suite), results, files)
+        return _write(store.suite(suite), results, files, ())
     results = load(suite, store)
     _refuse_to_empty(store.suite(suite), results)
-    return _write(store.suite(suite), results, _files(results, store.suite(suite), widths))
+    files, unfit = _files(results, store.suite(suite), list(dict.fromkeys(("page", *widths))), methods)
+    return _write(store.suite(suite), results, files, unfit)
 
 
 def _refuse_to_empty(folder: Path, results: Results) -> None:
@@ -90,7 +99,7 @@ def is_fresh(suite: str, store: Store) -> bool:
     return all(source.stat().st_mtime_ns < made for source in sources if source.exists())
 
 
-def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
+def _write(folder: Path, results: Results, files: Mapping[str, bytes], unfit: tuple[str, ...]) -> Built:
     (folder / FILE).unlink(missing_ok=True)  # until all figures of this report lie there
     for name, content in files.items():
         write_bytes(folder / name, content, durable=False)
@@ -104,12 +113,22 @@ def _write(folder: Path, results: Results, files: Mapping[str, bytes]) -> Built:
         failed=tuple(run for run, state in states.items() if state == "failed"),
         missing=tuple(run for run, state in states.items() if state not in ("failed", "done", "damaged")),
         damaged=damaged_runs(results),
-        answers=(*judged(results), *paragraphs(results)) if results.runs else (),
+        unfit=unfit,
+        scoreboard=tuple(align_columns(scoreboard(results))) if results.runs else (),
+        answers=tuple(_answers(results)) if results.runs else (),
     )
 
 
-def _files(results: Results, folder: Path, widths: Sequence[str]) -> dict[str, bytes]:
-    """Every file of a report by its name; last the list of its figures, see `figure_cache`.
+def _answers(results: Results) -> Iterable[str]:
+    over_budgets = [one.sentence(results) for one in regimes(results)]
+    said = (verdict(results), *over_budgets, *validity_sentences(results), cost_answer(results), next_step(results))
+    return filter(None, said)
+
+
+def _files(
+    results: Results, folder: Path, widths: Sequence[str], methods: Sequence[str] | int
+) -> tuple[dict[str, bytes], tuple[str, ...]]:
+    """Every file of a report by its name, last the list of its figures, see `figure_cache`; and which do not fit.
 
     Figures that an earlier report left in `folder` are taken from there, if they would be the same.
     """
@@ -121,10 +140,21 @@ def _files(results: Results, folder: Path, widths: Sequence[str]) -> dict[str, b
     drawn = kept(folder, wanted)
     drawn |= draw_all(results, learned, [name for name in wanted if name not in drawn], widths)
     files = {"report.html": page(results, made, drawn).encode(), "records.csv": records_csv(results).encode()}
-    files |= table_files(results, made)
+    files |= table_files(results, made, methods)
     for picture in filter(None, map(drawn.get, wanted)):
         files |= {f"figures/{name}": content for name, content in picture.files().items()}
-    return {**files, FILE: listed(wanted, drawn)}
+    return {**files, FILE: listed(wanted, drawn)}, tuple(_unfit([one for one in map(drawn.get, wanted) if one], widths))
+
+
+def _unfit(pictures: Sequence[Picture], widths: Sequence[str]) -> Iterable[str]:
+    """Say of each width which figures are not drawn for it."""
+    from reports.figures.figure_style import PAPER
+
+    for width in widths:
+        names = [one.name for one in pictures if width not in one.pdf]
+        size = f"{PAPER[width].width:g} inches wide and at most {PAPER[width].height:g} high"
+        if names:
+            yield f"no room in a {width} ({size}) at letters that can be read: {', '.join(names)}"
 
 
 def all_tables(results: Results) -> list[Table]:
@@ -167,12 +197,16 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
     raise UserError(f"there are no numbers for the figure {name!r}")
 
 
-def table_files(results: Results, made: Sequence[Table]) -> dict[str, bytes]:
-    """Return tables as CSV and LaTeX, and a document of all, by their names beside the page."""
+def table_files(results: Results, made: Sequence[Table], methods: Sequence[str] | int = BEST) -> dict[str, bytes]:
+    """Return tables as CSV and LaTeX, with one of these methods for a paper and a document of all, by their names."""
     from reports.tables.csv import table_csv
 
     files = {f"tables/{table.name}.csv": table_csv(table).encode() for table in made}
     latex = {table.name: for_a_paper(results, table) for table in made}
+    if results.runs:
+        chosen = chosen_of(results, methods) if isinstance(methods, int) else methods
+        refuse_unknown(chosen, made[0])
+        latex["paper"] = for_a_paper(results, paper_table(results, made[0], chosen))
     files |= {f"tables/{name}.tex": text.encode() for name, text in latex.items()}
     inputs = [rf"\input{{{name}}}" for name in latex]
-    return {**files, "tables/all.tex": document([*inputs, *references(results, list(latex.values()))]).encode()}
+    return {**files, "tables/preview.tex": document([*inputs, *references(results, list(latex.values()))]).encode()}

@@ -10,15 +10,15 @@ from bench.errors import UserError, nearest
 from bench.store import Store
 from reports.headlines import Named, primary
 from reports.measure import cells_under, record_measure
-from reports.pages.answer import judged
+from reports.pages.answer import validity_sentences
 from reports.results import Results, load, uses
 from reports.statistics.chance import unlearned
 from reports.statistics.concepts import MEANING, MEANING_OF_BOTH, Examples, Outcomes, over_examples
 from reports.statistics.paired import MINIMUM, Difference, difference, holm, mean
 from reports.tables.footnotes import damaged_runs, other_protocols
 from reports.tables.suite_tables import relative_cost
-from reports.tables.table import Cell, unverified
-from reports.tables.vs_baseline import interval, p_text, signed
+from reports.tables.table import Cell, signed, unverified
+from reports.tables.vs_baseline import interval, p_text
 from reports.vocabulary import family, short
 
 AllOutcomes = Mapping[tuple[str, str], Outcomes]  #: (label, run) -> outcomes; two rows may read one run
@@ -48,6 +48,7 @@ class Comparison:
 
     a: str
     b: str
+    names: tuple[str, str]  #: of a and b, as a reader sees them
     lines: tuple[Line, ...]
     cost: tuple[tuple[str, float | None], ...]  #: noise -> training FLOPs of a in multiples of b's
     verdict: str
@@ -59,19 +60,20 @@ class Comparison:
 
     def text(self) -> str:
         """Plain text: what it can speak of, the verdict, then a block for each noise, then notes."""
+        a, b = self.names
         parts = [
             *self.validity,
             *([""] * bool(self.validity)),
             self.verdict,
             "",
-            f"{self.a} against {self.b}: differences are {self.a} minus {self.b}, in points",
+            f"{a} against {b}: differences are {a} minus {b}, in points",
         ]
         examples = [line.examples for line in self.lines if line.examples]
         more = 2 if any(one.over_both for one in examples) else int(bool(examples))
         for noise, ratio in self.cost:
-            cost = "cost unknown" if ratio is None else f"{self.a} costs {ratio:.2f} times the training FLOPs"
+            cost = "cost unknown" if ratio is None else f"{a} costs {ratio:.2f} times the training FLOPs"
             parts += ["", f"{noise} ({cost})"]
-            whole = ("", self.a, self.b, "difference", "95 % interval", "p", "seeds", "over concepts", "over both")
+            whole = ("", a, b, "difference", "95 % interval", "p", "seeds", "over concepts", "over both")
             head = whole[: 7 + more]
             rows = [head, *(_row(line)[: len(head)] for line in self.lines if line.noise == noise)]
             parts += [f"  {line}" for line in align_columns(rows, right=True)]
@@ -108,13 +110,16 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
     shown = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
     main = [line for line in lines if line.primary]
-    sentence = verdict(a, b, main, dict(costs)) if main else _no_verdict(primary(results))
-    doubtful = tuple(label for label in (a, b) if unverified(results.methods[label]["fidelity"]))
-    informed = tuple((label, uses(results.methods[label])) for label in (a, b) if uses(results.methods[label]))
+    names = results.named(a), results.named(b)
+    sentence = verdict(*names, main, dict(costs)) if main else _no_verdict(primary(results))
+    doubtful = tuple(results.named(label) for label in (a, b) if unverified(results.methods[label]["fidelity"]))
+    informed = tuple(
+        (results.named(label), uses(results.methods[label])) for label in (a, b) if uses(results.methods[label])
+    )
     damaged = (*damaged_runs(results), *(one for of_run in outcomes.values() for one in of_run.damaged))
     notes = tuple(other_protocols(results))
-    said = judged(results, (a, b))
-    return Comparison(a, b, shown, costs, sentence, doubtful, informed, notes, damaged, said)
+    said = validity_sentences(results, (a, b))
+    return Comparison(a, b, names, shown, costs, sentence, doubtful, informed, notes, damaged, said)
 
 
 def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: str, b: str) -> Line:
@@ -122,7 +127,7 @@ def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: 
     cells = cells_under(results, noise, measure, (a, b))
     own, other = cells[a].by_seed, cells[b].by_seed
     shared = sorted(own.keys() & other.keys())
-    column, lost = measure.column, tuple(label for label in (a, b) if label in unlearned(results)[noise])
+    column, lost = measure.column, tuple(results.named(label) for label in (a, b) if label in unlearned(results)[noise])
     test = None if lost else difference(own, other)
     return Line(
         noise=noise,

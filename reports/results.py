@@ -16,7 +16,7 @@ from bench.store.pack import ARCHIVE
 from bench.store.run import damaged_status
 from bench.store.selection import LAST, chosen_point, validation_scores
 from reports.plan_fields import refuse_unfit
-from reports.tables.table import State
+from reports.tables.table import Row, State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
 #: fields of a plan that a report cannot do without
@@ -72,6 +72,13 @@ class RunResult:
         return self.status["state"] == "done" and not self.ledger
 
     @property
+    def hardware(self) -> str:
+        """The device and the number of cores; "" if they are not known."""
+        hardware = self.environment.get("hardware") or {}
+        cores = f", {hardware['cores']} cores" if hardware.get("cores") else ""
+        return f"{hardware['device']}{cores}" if hardware.get("device") else ""
+
+    @property
     def over_budget(self) -> bool:
         return bool(self.ledger.get("over_budget"))
 
@@ -114,9 +121,18 @@ class Results:
         return str(self.plan.get("baseline") or next(iter(self.methods)))
 
     def named(self, label: str) -> str:
-        """What sentences and captions call a row: its method's title, or the suite's own label where it has one."""
+        """What a reader sees of a row: its method's title, with what the suite's own label adds to the method's name.
+
+        "clip" is "CLIP", "clip filtered" is "CLIP filtered"; a label that does not begin with the name stays.
+        """
         entry = self.methods[label]
-        return str(entry.get("title", label)) if label == entry.get("method") else label
+        name, title = entry.get("method", label), str(entry.get("title", label))
+        return title + label.removeprefix(name) if label == name or label.startswith(f"{name} ") else label
+
+    def titled(self, row: Row) -> str:
+        """What a reader sees of a line of a table."""
+        known = row.method in self.methods
+        return self.named(row.method) + row.label.removeprefix(row.method) if known else row.label
 
     @property
     def oracle(self) -> str | None:

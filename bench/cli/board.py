@@ -103,9 +103,10 @@ def site(
         list[Path] | None,
         typer.Argument(metavar="[RESULTS]...", help="Stores, archives, or folders of them; results/reference, /board."),
     ] = None,
+    home: Annotated[str, typer.Option("--home", metavar="URL", help="The documentation, which it links to.")] = "",
 ) -> None:
     """Write the board over stored comparisons: one page with filters and sorting, and a CSV file."""
     from bench.board.bundle import check_bundle
     from reports.site.board import site as build_site
 
-    echo(*build_site(results or [Path("results/reference"), BOARD], out, check_bundle))
+    echo(*build_site(results or [Path("results/reference"), BOARD], out, check_bundle, home))

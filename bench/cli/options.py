@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.console.text import echo
+from bench.console.text import echo, terminal_width
 from bench.errors import UserError
 from bench.launch.launchers import LAUNCHERS
 
@@ -128,17 +129,16 @@ def use_data(folder: Path | None) -> None:
         data_folder.use_data_folder(folder)
 
 
-def write_report(
-    name: str, store: Store, outline: Mapping[str, Any] | None = None, widths: Sequence[str] = ("page",)
-) -> Built:
+def write_report(name: str, store: Store, outline: Mapping[str, Any] | None = None, **options: Any) -> Built:
     """Build a suite's report, from its `outline` if it has no plan, and print its answer.
 
-    `widths`: of a paper, see `reports.build.build`. Damaged runs are named on stderr.
+    `options`: widths and methods of a paper, see `reports.build.build`. Damaged runs are named on stderr.
     """
     from reports.build import build
 
-    built = build(name, store, outline, widths)
-    echo(*built.answers)
+    built = build(name, store, outline, **options)
+    echo(*built.scoreboard)
+    echo(*(line for one in built.answers for line in textwrap.wrap(one, terminal_width(1 << 16))))
     echo(*built.damaged, err=True)
     return built
 

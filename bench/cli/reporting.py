@@ -16,8 +16,11 @@ def report(
     results: Results = RESULTS,
     data: DataFolder = None,
     figures: Annotated[
-        str, typer.Option("--figures", metavar="WIDTHS", help="PDFs for a paper: page, column or page,column.")
+        str, typer.Option("--figures", metavar="WIDTHS", help="PDFs for a paper: page, or column as well.")
     ] = "page",
+    methods: Annotated[
+        str, typer.Option("--methods", metavar="A,B|K", help="Rows of tables/paper.tex: labels, or the K best.")
+    ] = "4",
 ) -> None:
     """Write tables, figures and the HTML page of a suite from stored results. Works while runs are still going.
 
@@ -31,12 +34,15 @@ def report(
     store = store_at(results)
     widths = [width.strip() for width in figures.split(",")]
     refuse_widths(widths, "--figures")
+    options = {"widths": widths, "methods": int(methods) if methods.isdecimal() else methods.split(",")}
     name = suite_name(suite, store)
     planned = store.plan(name) is not None
-    built = write_report(name, store, None if planned else plan_outline(load_suite(suite, check_methods=False)), widths)
+    outline = None if planned else plan_outline(load_suite(suite, check_methods=False))
+    built = write_report(name, store, outline, **options)
     echo(built.paths[0])
     folders = Counter(path.parent.name for path in built.paths if path.parent != built.paths[0].parent)
     echo(*(f"{count} files in {name}/ beside it" for name, count in folders.items()))
+    echo(*built.unfit)
     if built.damaged:
         raise typer.Exit(1)
 

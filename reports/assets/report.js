@@ -10,6 +10,12 @@ function unfold() {
 addEventListener("hashchange", unfold);
 addEventListener("load", unfold);
 
+// What is wider than the window says so.
+const wide = new ResizeObserver(parts => {
+  for (const { target } of parts) target.classList.toggle("swipe", target.scrollWidth > target.clientWidth + 1);
+});
+for (const part of document.querySelectorAll(".scroll")) wide.observe(part);
+
 // Paper is 960 pixels wide at least (A4 and Letter, landscape). What is wider would be cut, so it is made smaller.
 addEventListener("beforeprint", () => {
   for (const table of document.querySelectorAll(".scroll > table")) {

@@ -17,9 +17,9 @@ NAMED = 24  #: lines that have room for their names beside a panel
 OTHER: Mapping[str, Any] = {"color": "#c4c4c4", "dashes": (), "marker": "."}
 
 
-def chosen_of(results: Results) -> list[str]:
-    """Return the baseline, the bounds and the best on the headline number, in the suite's order."""
-    best = _best_first(results, list(results.noises))[:BEST]
+def chosen_of(results: Results, count: int = BEST) -> list[str]:
+    """Return the baseline, the bounds and so many best on the headline number, in the suite's order."""
+    best = _best_first(results, list(results.noises))[:count]
     bounds = [label for label, entry in results.methods.items() if uses(entry)]
     return [label for label in results.methods if label in {results.baseline, *best, *bounds}]
 

@@ -107,7 +107,7 @@ def own_diagnostics(results: Results, method: str, diagnostics: Learned) -> Pict
         keys = [_key(colour, plain(key)) for key, colour in colours.items()]
         panel.legend(handles=keys, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, fontsize=7, handlelength=1)
     used = [entry for row in entries.values() for entry in row if entry]
-    caption = f"{method}: a strip a noise, each curve scaled to its own peak.{_remarks(used)}"
+    caption = f"{results.named(method)}: a strip a noise, each curve scaled to its own peak.{_remarks(used)}"
     return finish(name_of(results, method), caption, sheet.figure)
 
 
@@ -138,14 +138,12 @@ def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
     panel.set_xlim(low, high)
     if not entries[0]["log"]:
         panel.xaxis.set_major_locator(MaxNLocator(_ticks()))
-    elif high < 10 * low:  # powers of ten alone would leave the axis almost without numbers
+        return
+    if high < 10 * low:  # powers of ten alone would leave the axis almost without numbers
         panel.xaxis.set_major_locator(MaxNLocator(_ticks()))
-        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     elif high < 100 * low:
         panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    for label in panel.get_xticklabels():
-        label.set_parse_math(True)  # powers of ten
+    panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))  # the exponents of powers are too small in a column
 
 
 def _name_one_number(panel: Axes, entries: Sequence[Entry]) -> None:

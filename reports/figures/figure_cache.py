@@ -22,7 +22,7 @@ from bench.resources import published_folder
 from bench.store import Damaged
 from bench.store.files import dump
 from bench.store.reading import parse_stored_json, read_bytes
-from reports.figures.figure_registry import FIGURES
+from reports.figures.figure_registry import reported
 from reports.figures.histograms import SIMILAR, SIMILARITIES, Learned, names_of_own
 from reports.figures.pictures import Picture, file_name
 from reports.results import Results
@@ -43,7 +43,7 @@ def keys(results: Results, diagnostics: Learned, widths: Sequence[str]) -> dict[
         name: _digest(common, name, [diagnostics[method, noise] for noise in results.noises])
         for method, name in names_of_own(results, diagnostics).items()
     }
-    return {**dict.fromkeys(FIGURES, scores), SIMILAR: _digest(common, similar), **own}
+    return {**dict.fromkeys(reported(results), scores), SIMILAR: _digest(common, similar), **own}
 
 
 def _seen(results: Results, diagnostics: Learned) -> list[Any]:

@@ -9,6 +9,7 @@ from importlib import import_module
 
 from reports.figures.histograms import SIMILAR, Learned, names_of_own
 from reports.figures.pictures import Picture
+from reports.papers.layouts import PAPERS
 from reports.results import Results
 
 #: figures of scores -> module and function that draw them, below `reports.figures`
@@ -29,7 +30,14 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 }
 
 
+ON_REQUEST = "radar"  #: no figure of a report, unless the suite lays out the tables of a paper that has one
 OVER_BUDGETS = ("regimes", "noise", "kept_share")  #: figures that show all budgets of a suite
+
+
+def reported(results: Results) -> list[str]:
+    """The figures of scores that a report draws."""
+    paper = PAPERS.get((results.plan.get("tables") or {}).get("paper", ""))
+    return [name for name in FIGURES if name != ON_REQUEST or (paper and paper.radar)]
 
 
 def names(results: Results, learned: Learned) -> list[str]:

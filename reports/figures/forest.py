@@ -14,6 +14,7 @@ from reports.figures.figure_style import MARK, Sheet, broken, finish, handles, m
 from reports.figures.pictures import Picture, style_of
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
+from reports.tables.table import signed
 
 SIGNIFICANT, INCONCLUSIVE = "#0072b2", "#aaaaaa"  #: colours of the answer
 CROWDED = 30  #: intervals beside each other that a column of a paper has no room for
@@ -86,7 +87,7 @@ def answer(results: Results) -> Picture | None:
     )
     if one.gap and one.is_resolved:
         panel.axvspan(100 * one.gap.low, 100 * one.gap.high, color="#e8e8e8", linewidth=0)
-        gain = f"clean pairs alone\n{100 * one.gap.value:+.1f}"
+        gain = f"clean pairs alone\n{signed(one.gap.value)}"
         panel.text(100 * one.gap.value, len(labels) - 0.7, gain, ha="center", va="bottom", fontsize=medium().names)
         caption += " The band is the interval of what training on the clean pairs alone would gain."
     panel.set_ylim(len(labels) - 0.5, -0.5)

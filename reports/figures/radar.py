@@ -69,8 +69,8 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
         caption += f" Left out, because no method is significantly above chance there: {'; '.join(left_out)}."
     if not methods and len(drawn) < len(results.methods):
         caption += (
-            f" Drawn are {results.baseline}, rows that were told more than a method knows, and the {BEST} best of the "
-            'others on the headline number; Results.figure("radar", methods=[...]) draws any.'
+            f" Drawn are {results.named(results.baseline)}, rows that were told more than a method knows, and the "
+            f'{BEST} best of the others on the headline number; Results.figure("radar", methods=[...]) draws any.'
         )
     return finish("radar", caption, sheet.figure)
 

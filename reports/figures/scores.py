@@ -25,7 +25,7 @@ from reports.figures.lines import (
     sheet_of_lines,
 )
 from reports.figures.pictures import Picture
-from reports.headlines import Named, along, primary
+from reports.headlines import Named, primary
 from reports.measure import record_measure, values_by_seed
 from reports.results import Results
 from reports.tables.suite_tables import spent
@@ -71,7 +71,7 @@ def against_cost(results: Results) -> Picture | None:
 
     None if nothing is known of them, or if all runs spent about the same and were evaluated at the end alone.
     """
-    measured = along(results)
+    measured = primary(results)
     scores: dict[str, list[tuple[str, float, float]]] = {noise: [] for noise in results.noises}
     costs: dict[str, list[tuple[str, float, float]]] = {noise: [] for noise in results.noises}
     for run in (run for run in results.runs if run.ledger):

@@ -55,8 +55,8 @@ def kept_share(results: Results) -> Picture | None:
 
     Level lines are the oracle's gain. None without several budgets and a choice with two shares below the whole.
     """
-    base = results.baseline
-    groups = [labels for labels in _groups(results) if base in labels and len(labels) > 2]
+    base, groups = results.named(results.baseline), _groups(results)
+    groups = [labels for labels in groups if results.baseline in labels and len(labels) > 2]
     panels = [
         (one, labels) for one in regimes(results) for labels in groups if len(_gains(results, one, 0, labels)[0]) > 2
     ]

@@ -18,7 +18,8 @@ WITHOUT_MAIN = "mean_r1"  #: metric of a family that no table compares methods b
 
 def course(results: Results) -> Picture | None:
     """Draw a panel for each data set and task that is measured along the runs, under each noise. None without any."""
-    curves = _curves(results)
+    everything = _curves(results)
+    curves = {point: lines for point, lines in everything.items() if any(line[1].any() for line in lines.values())}
     if not curves:
         return None
     sheet, styles = sheet_of_lines(results, list(curves.values()), [noise for noise, *_ in curves])
@@ -34,6 +35,8 @@ def course(results: Results) -> Picture | None:
         "Scores of the weights along each run; the axis need not begin at 0. The learning rate has come down only at "
         "the last point, so earlier points are not shorter runs." + bars(results) + about_others(results, styles)
     )
+    flat = dict.fromkeys(f"{metric_label(_metric(task))} ({noise})" for noise, _, task in everything.keys() - curves)
+    caption += f" 0 for every method, all along, so not drawn: {', '.join(sorted(flat))}." if flat else ""
     return finish("course", caption, sheet.figure)
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+
 from reports.headlines import along, primary
 from reports.results import Results
 from reports.statistics.chance import unlearned
 from reports.statistics.contrasts import Contrast, headline_contrasts, on_clean
-from reports.statistics.paired import MINIMUM, mean
-from reports.statistics.power import POWER
+from reports.statistics.paired import LEVEL, MINIMUM, mean
+from reports.statistics.power import MAX_SEEDS, POWER, seeds_for
 from reports.statistics.regimes import regimes
 from reports.statistics.validity import QUESTION, validity
-from reports.tables.suite_tables import ALIKE, relative_costs
-from reports.tables.table import show
-from reports.tables.vs_baseline import interval, resolution_text, signed
+from reports.tables.suite_tables import ALIKE, relative_costs, spent
+from reports.tables.table import show, signed
+from reports.tables.vs_baseline import interval, resolution_text
 from reports.vocabulary import metric_label
 
+MANY_SEEDS = 10  #: beyond which more are no next step
 NAMED = 4  #: methods that a sentence names; the table has them all
 
 
@@ -23,10 +26,80 @@ def question(results: Results) -> str:
     measure = next((one.measure for one in headline_contrasts(results)), None)
     what = measure.column.label if measure else " ".join(primary(results))
     base = results.named(results.baseline)
-    return (
-        f"Is a method significantly better than {base} on {what}, trained on the same pairs with the same noise and "
-        "budget?"
-    )
+    return f"Is a method significantly better than {base} on {what}?"
+
+
+def verdict(results: Results) -> str:
+    """The answer in one sentence: which methods are significantly better than the baseline, and under which noises."""
+    base, tested = results.named(results.baseline), [one for one in headline_contrasts(results.longest) if one.gains]
+    blocks = [one for one in tested if results.noises[one.noise].get("kind")] or tested
+    if not blocks:
+        return f"No answer yet: a test takes {MINIMUM} seeds that a method has in common with {base}."
+    where = f"under {blocks[0].noise}" if len(blocks) == 1 else f"under {len(blocks)} noises"
+    times = {label: sum("better" in one.verdicts(label) for one in blocks) for label in results.ranked}
+    parts = []
+    for count in range(len(blocks), 0, -1):
+        found = [results.named(label) for label, often in times.items() if often == count]
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        under = where if len(blocks) == 1 else f"under {count} of {len(blocks)} noises"
+        parts += [f"{under}: {', '.join(found[:NAMED])}{more}"] if found else []
+    if not parts:
+        return f"No method is significantly better than {base} {where}."
+    return f"Significantly better than {base} {'; '.join(parts)}."
+
+
+def scoreboard(results: Results) -> list[tuple[str, ...]]:
+    """A heading and a row a noise: the baseline's score, how many methods have which verdict, the best one, seeds."""
+    base = results.named(results.baseline)
+    rows: list[tuple[str, ...]] = [("noise", base, "better", "worse", "inconclusive", "best", "seeds")]
+    for one in headline_contrasts(results.longest):
+        own = one.values.get(results.baseline)
+        unit = " %" if one.measure.column.unit == "percent" else ""
+        score = f"{show(abs(mean([*own.values()])), one.measure.column.unit)}{unit}" if own else "has not learned"
+        counts = [sum(word in one.verdicts(label) for label in one.gains) for word in ("better", "worse")]
+        counts.append(sum(not test.is_significant for test in one.gains.values()))
+        best = max(one.gains, key=lambda label: one.gains[label].value, default=None)
+        first = f"{results.named(best)} {_difference(one, best)})" if best else "–"
+        seeds = str(min((test.n for test in one.gains.values()), default=len(own or ())))
+        rows.append((one.noise, score, *(map(str, counts) if one.gains else "–––"), first, seeds))
+    return rows
+
+
+def next_step(results: Results) -> str:
+    """The command that answers more: further seeds where they decide, with the minutes they take here, or a method's
+    comparison; "" before the first number."""
+    tests = [
+        (abs(test.value) / test.std, one, label)
+        for one in headline_contrasts(results.longest)
+        for label, test in one.gains.items()
+        if test.std and not test.is_significant
+    ]
+    rest = [label for label in results.ranked if label != results.baseline]
+    seeds, wanted, what = list(results.plan["seeds"]), MINIMUM, "a verdict"
+    if tests:
+        effect, one, label = max(tests, key=lambda test: test[0])
+        wanted, what = seeds_for(effect, LEVEL / len(one.gains)) or MAX_SEEDS, f"a verdict on {results.named(label)}"
+    elif len(seeds) >= MINIMUM:
+        wanted = len(seeds)
+    if not (rest and any(run.ledger for run in results.runs)):
+        return ""
+    if not len(seeds) < wanted <= MANY_SEEDS:
+        gains = [one.gains for one in headline_contrasts(results.longest)]
+        best = max(rest, key=lambda label: sum(own[label].value for own in gains if label in own))
+        return f"All of one method: bench compare {results.suite} {shlex.quote(best)}"
+    more = [*seeds, *(seed for seed in range(wanted) if seed not in seeds)][:wanted]
+    minutes = _seconds(results) * (len(more) - len(seeds)) / len(seeds) / 60
+    return f"For {what}: bench run {results.suite} --set 'seeds={more}', about {max(1, round(minutes))} min here"
+
+
+def _seconds(results: Results) -> float:
+    """Wall time of all runs of a suite side by side on the cores of their machine."""
+    seconds = 0.0
+    for run in (run for run in results.runs if run.ledger):
+        hardware = run.environment.get("hardware") or {}
+        beside = max(1, hardware.get("cores", 1) // (hardware.get("threads") or 1))
+        seconds += sum(spent(run.ledger, key) for key in ("train_seconds", "evaluate_seconds")) / beside
+    return seconds
 
 
 def answers(results: Results) -> list[str]:
@@ -36,7 +109,7 @@ def answers(results: Results) -> list[str]:
     return [_answer(results, one, contrasts.get(results.clean(one.noise) or "")) for one in known]
 
 
-def judged(results: Results, rows: tuple[str, ...] = ()) -> tuple[str, ...]:
+def validity_sentences(results: Results, rows: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Whether the comparison can speak of robustness, a sentence a noise, and of these rows in particular."""
     shown = (one for one in validity(results, rows) if one.noise in results.longest.noises)
     return tuple(f"{QUESTION} {one.sentence}" for one in shown)

@@ -16,19 +16,17 @@ from reports.pages.sections import (
     answer_section,
     data_section,
     folded,
-    how_to_read,
     methods_section,
+    notes_section,
+    provenance,
     run_numbers,
     runs_section,
     settings_section,
-    validity_section,
 )
 from reports.results import Results
 from reports.tables.footnotes import context
 from reports.tables.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
-_ANSWERING = ("kept", "recovered", "differences")  #: figures that stand under the answer
-_OPEN = ("overview", "differences", "kept", "recovered", "resolution")  #: tables that are never folded
 _FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
 _ASSETS = Path(__file__).parents[1] / "assets"
 _DIALOG = Html(
@@ -43,25 +41,32 @@ def page(
     drawn: Mapping[str, Picture | None] = MappingProxyType({}),
 ) -> Html:
     """The whole document. `drawn`: figures by their names, as `figure_registry` knows them."""
-    first, *others = [_section(results, table, run_numbers(results), context(results)) for table in tables]
+    first, *others = tables
+    numbers, shared = run_numbers(results), context(results)
     scores = {name: picture for name in FIGURES if (picture := drawn.get(name))}
-    own = {method: drawn.get(name_of(results, method)) for method in results.methods}
-    diagnostics = _diagnostics(drawn.get(SIMILAR), {method: one for method, one in own.items() if one})
+    answer = _figure(scores.pop("answer")) if "answer" in scores else html("")
+    own = {results.named(method): drawn.get(name_of(results, method)) for method in results.methods}
+    diagnostics = _diagnostics(drawn.get(SIMILAR), {name: one for name, one in own.items() if one})
+    figures = together(map(_figure, scores.values()))
+    parts = {
+        "answer": answer_section(results, answer),
+        "overview": _section(results, first, numbers, shared),
+        "figures": html('<section id="figures"><h2>Figures</h2>{}</section>', figures) if figures else html(""),
+        "tables": html(
+            '<section id="tables"><h2>Tables</h2>{}</section>',
+            together(_section(results, table, numbers, shared, is_open=False) for table in others),
+        ),
+        "diagnostics": diagnostics,
+        "methods": methods_section(results),
+        "data": data_section(results),
+        "runs": runs_section(results),
+        "settings": settings_section(results),
+        "notes": notes_section(results),
+    }
     body = [
         html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
-        _nav(tables, bool(diagnostics)),
-        validity_section(results),
-        answer_section(results),
-        *(_figure(scores[name]) for name in _ANSWERING if name in scores),
-        first,
-        how_to_read(results),
-        *(_figure(picture) for name, picture in scores.items() if name not in _ANSWERING),
-        *others,
-        diagnostics,
-        methods_section(results),
-        data_section(results),
-        runs_section(results),
-        settings_section(results),
+        _links([(name, name.capitalize()) for name, part in parts.items() if part]),
+        *parts.values(),
         _DIALOG,
         _program(),
     ]
@@ -108,15 +113,8 @@ def _program() -> Html:
 def _counts(results: Results) -> Html:
     counts = {state: count for state, count in results.states().items() if count}
     parts = together(html('<span class="{0}">{1} {0}</span>', state, count) for state, count in counts.items())
-    return html('<p class="counts">{} of {} runs</p>', parts or html("<span>no runs</span>"), len(results.runs))
-
-
-def _nav(tables: Sequence[Table], diagnostics: bool) -> Html:
-    links = [(table.name, table.title) for table in tables]
-    links.insert(1, ("reading", "How to read this"))
-    links += [("diagnostics", "Diagnostics")] if diagnostics else []
-    links += [("methods", "Methods"), ("data", "Data"), ("runs", "Runs"), ("settings", "Settings")]
-    return _links(links)
+    count, made = parts or html("<span>no runs</span>"), provenance(results)
+    return html('<p class="counts">{} of {} runs{}{}</p>', count, len(results.runs), " · " if made else "", made)
 
 
 def _links(links: Sequence[tuple[str, str]]) -> Html:
@@ -137,7 +135,7 @@ def _figure(picture: Picture) -> Html:
 def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Html:
     if not similarities and not own:
         return html("")
-    figures = together(html("<h3>{}</h3>{}", method, _figure(picture)) for method, picture in own.items())
+    figures = together(html("<h3>{}</h3>{}", name, _figure(picture)) for name, picture in own.items())
     return html(
         '<section id="diagnostics"><h2>Diagnostics</h2><p>What the runs learned beside their scores. Nothing here is '
         "ranked.</p>{}{}</section>",
@@ -146,8 +144,10 @@ def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Ht
     )
 
 
-def _section(results: Results, table: Table, places: Mapping[str, int], shared: Sequence[str] = ()) -> Html:
-    """A table with its notes; `shared`: notes that stand elsewhere on the page, once for all tables."""
+def _section(
+    results: Results, table: Table, places: Mapping[str, int], shared: Sequence[str] = (), is_open: bool = True
+) -> Html:
+    """A table with its notes, open or behind its title; `shared`: notes that stand once on the page for all tables."""
     percent = " Scores in percent." if any(column.unit == "percent" for column in table.columns) else ""
     notes = [escaped(f"{mark} {meaning}.") for mark, meaning in table.notes.items()]
     notes += [escaped(note) for note in table.footnotes if note not in shared]
@@ -163,14 +163,11 @@ def _section(results: Results, table: Table, places: Mapping[str, int], shared: 
         ),
         together(html("<li>{}</li>", note) for note in notes),
     )
-    return html(
-        '<section id="{}"><h2>{}</h2><p>{}{}</p>{}</section>',
-        table.name,
-        table.title,
-        table.description,
-        percent,
-        folded(shown, f"show the table: {len(table.rows)} lines", 0 if table.name in _OPEN else len(table.rows)),
-    )
+    whole = html("<p>{}{}</p>{}", table.description, percent, shown)
+    if is_open:
+        return html('<section id="{}"><h2>{}</h2>{}</section>', table.name, table.title, whole)
+    words = html("{} <small>{}</small>", table.title, f"{len(table.rows)} lines")
+    return html('<section id="{}"><details><summary>{}</summary>{}</details></section>', table.name, words, whole)
 
 
 def _by_budget(results: Results, table: Table) -> dict[str, Table]:
@@ -186,8 +183,7 @@ def _by_budget(results: Results, table: Table) -> dict[str, Table]:
 
 def _table(results: Results, table: Table, places: Mapping[str, int]) -> Html:
     return html(
-        "<div class=scroll><table{}>{}{}</table></div>",
-        html(' class="turned"') if table.turned else "",
+        "<div class=scroll><table>{}{}</table></div>",
         _head(table),
         together(_bodies(results, table, places)),
     )
@@ -238,7 +234,7 @@ def _row(results: Results, table: Table, row: Row, places: Mapping[str, int]) ->
     cells = (_cell(cell, column, full, places) for cell, column in zip(row.cells, table.columns, strict=True))
     return html(
         '<tr><th scope="row" title="{0}">{1}{0}{2}</th>{3}</tr>',
-        row.label,
+        results.titled(row),
         html('<span class="dot" style="--c: {}"></span>', style_of(results, row.method)["color"]) if row.method else "",
         row.mark,
         together(cells),

@@ -1,15 +1,19 @@
-"""Sections of the page that are text: how to read it, methods, data sets, runs, settings."""
+"""Sections of the page that are text: answer, methods, data sets, runs, settings, notes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from bench.console.markup import Html, html, together
-from reports.pages.answer import paragraphs, question
+from reports.pages.answer import paragraphs, question, scoreboard, verdict
 from reports.results import Results, RunResult
-from reports.statistics.validity import QUESTION, Validity, validity
+from reports.statistics.validity import ANSWERS, QUESTION, Check, validity
 from reports.tables.footnotes import context, protocol_name
 from reports.tables.table import show
 from reports.vocabulary import detail, family, metric_label, task_and_metric
@@ -23,14 +27,15 @@ FIDELITY = {  #: class of fidelity -> what it says
 }
 _STATES = {
     "missing": "not started, or not measured: this evaluation was not asked for, or made under another protocol alone",
+    "trained": "finished, but evaluations of this suite are not stored; the same command computes them",
     "running": "a process is at work on it now",
     "interrupted": "stopped on the way; the same command resumes it",
     "failed": "stopped by an error, which stands in the list of runs",
     "damaged": "a file of the run cannot be read; the list of runs names it",
-    "n/a": "has no meaning here, such as finding noise where there is none",
 }
 
 
+LONG = 40  #: letters of a cell from which on it is broken into lines
 MANY = 20  #: lines or entries from which on a part of the page is folded
 
 
@@ -39,59 +44,86 @@ def folded(content: Html, words: str, count: int) -> Html:
     return html("<details><summary>{}</summary>{}</details>", words, content) if count > MANY else content
 
 
-def validity_section(results: Results) -> Html:
-    """Whether the comparison can speak of robustness: an answer a noise, and behind it a sentence a check."""
-    found = validity(results)
-    if not found:
-        return html("")
-    lines = [_judged(one, one is found[0]) for one in found if one.noise in results.longest.noises]
-    shorter = [_judged(one) for one in found if one.noise not in results.longest.noises]
-    more = html("<details><summary>at shorter budgets</summary>{}</details>", together(shorter)) if shorter else ""
-    return html('<section id="validity"><h2>{}</h2>{}{}</section>', QUESTION, together(lines), more)
+def last_run(results: Results) -> str:
+    """The day on which the last run finished; "" before the first."""
+    ends = [run.status.get("updated", 0) for run in results.runs if run.environment]
+    return f"{datetime.fromtimestamp(max(ends), UTC):%Y-%m-%d}" if ends else ""
 
 
-def _judged(one: Validity, is_open: bool = False) -> Html:
-    items = together(html("<li>{}</li>", sentence) for sentence in one.sentences)
-    attribute = html(" open") if is_open else ""
-    return html("<details{}><summary>{}</summary><ul>{}</ul></details>", attribute, one.sentence, items)
+def provenance(results: Results) -> str:
+    """When the last run finished, by which version of bench, and on which machines; "" before the first."""
+    if not (day := last_run(results)):
+        return ""
+    packages = {run.environment.get("packages", {}).get("robust-cl-bench", "") for run in results.runs}
+    machines = Counter(filter(None, (run.hardware for run in results.runs))).most_common()
+    others = " and others" if len(machines) > 1 else ""
+    versions = ", ".join(f"bench {one}" for one in sorted(filter(None, packages)))
+    return " · ".join(filter(None, (f"last run {day}", versions, *(f"{name}{others}" for name, _ in machines[:1]))))
 
 
-def answer_section(results: Results) -> Html:
-    """The suite's question, what its seeds answer, one paragraph a noise, and what the methods cost."""
-    lines = together(html("<li>{}</li>", paragraph) for paragraph in paragraphs(results))
+def answer_section(results: Results, figure: Html) -> Html:
+    """The suite's question with its answer: a sentence, a row a noise, four checks and a figure; then details."""
+    head, *rows = scoreboard(results)
+    said = together(html("<li>{}</li>", paragraph) for paragraph in paragraphs(results))
+    details = html('<details><summary>in sentences</summary><ul class="answer">{}</ul></details>', said)
     return html(
-        '<section id="answer"><h2>{}</h2><ul class="answer">{}</ul></section>',
+        '<section id="answer"><h2>{}</h2><p class="verdict">{}</p>{}{}{}{}</section>',
         question(results),
-        lines or html("<li>Nothing of it was measured yet.</li>"),
+        verdict(results),
+        listed(head, rows) if rows else "",
+        _checks(results),
+        figure,
+        html('<details><summary>in sentences</summary><ul class="answer">{}</ul></details>', details)
+        if details
+        else "",
     )
 
 
-def how_to_read(results: Results) -> Html:
-    """Plain words for n, ±, bold, the words in place of numbers, and chance."""
+def _checks(results: Results) -> Html:
+    """Whether the comparison can speak of robustness: a row a noise, a column a check; behind them their numbers."""
+    found = validity(results)
+    if not found:
+        return html("")
+    rows = [
+        (f"{one.noise}: {ANSWERS[one.outcome]}", *(_outcome(check) for check in one.checks))
+        for one in found
+        if one.noise in results.longest.noises
+    ]
+    sentences = together(
+        html("<li>{}<ul>{}</ul></li>", one.sentence, together(html("<li>{}</li>", check) for check in one.sentences))
+        for one in found
+    )
+    return html(
+        '<div id="validity"><h3>{}</h3>{}<details><summary>what the checks found</summary><ul class="answer">{}</ul>'
+        "</details></div>",
+        QUESTION,
+        listed(("noise", *(check.name for check in found[0].checks)), rows),
+        sentences,
+    )
+
+
+def _outcome(check: Check) -> Html:
+    mark = {"pass": "✓", "fail": "✗", "unknown": "?"}[check.outcome]
+    return html('<span class="{0}" title="{1}">{2} {0}</span>', check.outcome, check.sentence, mark)
+
+
+def notes_section(results: Results) -> Html:
+    """What n, ± and the words in place of numbers mean, and the notes that all tables share."""
     seeds = len(results.plan["seeds"])
     spread = (
         "There is one seed: n = 1. A different seed would give different numbers, and one number says nothing of how "
         "different. So there is no ±, nothing is bold, and small gaps between methods are not evidence."
         if seeds == 1
         else f"24.6 ± 0.3 is mean and standard deviation over n = {seeds} runs that differ in their seed only: initial "
-        "weights, order, augmentation and which pairs are corrupted. A block or a cell with fewer says so: n = 2."
+        "weights, order, augmentation and which pairs are corrupted."
     )
-    states = together(html("<li><i>{}</i>: {}</li>", word, meaning) for word, meaning in _STATES.items())
+    occurring = {run.state for run in results.runs} - {"done"}
+    states = together(html("<li><i>{}</i>: {}</li>", one, _STATES[one]) for one in _STATES if one in occurring)
     return html(
-        """<section id="reading"><h2>How to read this</h2>
+        """<section id="notes"><h2>Notes</h2>
 <p>Every method trained on the same pairs with the same corruption, order, towers and budget; only the method differs.
-Compare within a block: each block is one noise, under one pair of towers.</p>
-<ul><li>{}</li>
-<li><b>Bold</b> means: no method of its column is significantly better in this block. It takes three seeds. Where more
-than a third of the rows would be bold, nothing is: these seeds cannot rank them.</li>
-<li><i>chance</i> is what a uniformly random guess would score on average.</li>
-<li>† spent more than its budget. Scores bought with more are not comparable.</li>
-<li>‡ not verified: the paper leaves parts of the method open, or a claim comes without values that show it. Its entry
-under Methods says which.</li>
-<li>§ was trained on what no method knows, such as which pairs are clean, or chosen by it: a bound, never bold and never
-ranked.</li>
-<li>¶ has not learned: its headline number is at chance under this noise, so nothing of it is tested.</li>
-<li>A click on a number shows the runs behind it; a click on a heading sorts.</li>{}</ul>
+Compare within a block: each block is one noise, under one pair of towers. A click on a number shows the runs behind
+it; a click on a heading sorts.</p><ul><li>{}</li>{}</ul>
 <h3 id="shared">Notes on all tables</h3><ol class="notes">{}</ol></section>""",
         spread,
         states,
@@ -101,30 +133,41 @@ ranked.</li>
 
 def methods_section(results: Results) -> Html:
     """Each method in two sentences, with its source and how far to trust the adapter."""
-    articles = together(map(_method, results.methods.values()))
+    articles = together(_method(results.named(label), entry) for label, entry in results.methods.items())
     whole = folded(articles, f"show all {len(results.methods)}", len(results.methods))
     return html('<section id="methods"><h2>Methods</h2>{}</section>', whole)
 
 
-def _method(entry: Mapping[str, Any]) -> Html:
+def _method(title: str, entry: Mapping[str, Any]) -> Html:
+    printed = f"{entry['paper']}, {entry['equations']}" if entry.get("equations") else entry["paper"]
     facts = {
-        "paper": f"{entry['paper']}, {entry['equations']}" if entry.get("equations") else entry["paper"],
+        "paper": html('<a href="{}">{}</a>', link, printed) if (link := paper_link(entry["bibtex"])) else printed,
+        "documentation": html("<code>bench methods {}</code>", entry["method"]),
         "fidelity": f"{entry['fidelity']}: {FIDELITY.get(entry['fidelity'], '')}",
         "starts from": f"a shared {entry['reference']} run, which is charged to it" if entry["reference"] else "",
         "keeps": entry.get("state", ""),
         "score": entry["score"],
         "our reading": entry["note"],
+        "label": html("<code>{}</code>", entry["label"]),
         "preset": entry["preset"] or "",
         "settings": ", ".join(f"{name} = {value}" for name, value in entry["config"].items()),
     }
     return html(
-        "<article><h3>{}{}</h3><p>{}</p><dl>{}</dl><details><summary>BibTeX</summary><pre>{}</pre></details></article>",
-        entry["title"],
-        "" if entry["label"] == entry["title"] else html(' <code class="soft">{}</code>', entry["label"]),
+        "<article><h3>{}</h3><p>{}</p><dl>{}</dl><details><summary>BibTeX</summary><pre>{}</pre></details></article>",
+        title,
         entry["summary"],
         together(html("<dt>{}</dt><dd>{}</dd>", name, value) for name, value in facts.items() if value),
         entry["bibtex"],
     )
+
+
+def paper_link(bibtex: str) -> str:
+    """The address of a paper: on arXiv where its entry says so, or a search for its title; "" if it is not out."""
+    if number := re.search(r"\b\d{4}\.\d{5}\b", bibtex):
+        return f"https://arxiv.org/abs/{number[0]}"
+    title = re.search(r"\btitle\s*=\s*\{(.*?)\},?\s*(?:\w+\s*=|\}\s*$)", bibtex, re.S)
+    words = " ".join(re.sub("[{}]", "", title[1]).split()) if title and "nonymous" not in bibtex else ""
+    return f"https://scholar.google.com/scholar?q={quote(words)}" if words else ""
 
 
 def data_section(results: Results) -> Html:
@@ -134,21 +177,35 @@ def data_section(results: Results) -> Html:
     for name, entry in results.plan["datasets"].items():
         chance = ", ".join(_chance(key, value) for key, value in entry.get("chance", {}).items())
         count = f"{entry['n']:,}" if "n" in entry else ""
-        cells = (name, count, entry.get("description", ""), chance)
-        rows.append(html("<tr>{}</tr>", together(html('<td class="text wrap">{}</td>', cell) for cell in cells)))
+        rows.append((name, count, entry.get("description", ""), chance))
     return html(
         '<section id="data"><h2>Data</h2><p>Trained on {}: {} pairs, {}</p>{}</section>',
         data["name"],
         f"{data['rows']:,}",
         data.get("description", ""),
-        _listed(("data set", "examples", "what it is", "chance"), rows),
+        listed(("data set", "examples", "what it is", "chance"), rows),
     )
 
 
-def _listed(heads: Sequence[str], rows: Sequence[Html]) -> Html:
-    head = together(html('<th scope="col" class="text">{}</th>', name) for name in heads)
+def listed(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:
+    """A table of words: cells and their heads begin at the left."""
+    return _body(heads, together(html("<tr>{}</tr>", _cells_of(row)) for row in rows))
+
+
+def _cells_of(row: Sequence[object]) -> Html:
+    long = (isinstance(cell, str) and not isinstance(cell, Html) and len(cell) > LONG for cell in row)
+    return together(
+        html("<td{}>{}</td>", html(' class="wrap"') if wraps else "", cell)
+        for cell, wraps in zip(row, long, strict=True)
+    )
+
+
+def _body(heads: Sequence[object], rows: Html) -> Html:
+    head = together(html('<th scope="col">{}</th>', name) for name in heads)
     return html(
-        "<div class=scroll><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>", head, together(rows)
+        '<div class=scroll tabindex=0><table class="words"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>',
+        head,
+        rows,
     )
 
 
@@ -173,15 +230,15 @@ def runs_section(results: Results) -> Html:
     for run in results.runs:
         number = numbers.pop(run.run, None)  # rows may share a run, and an id occurs once on a page
         anchor = html("") if number is None else html(' id="r{}"', number)
-        rows.append(html("<tr{}>{}</tr>", anchor, together(html("<td>{}</td>", cell) for cell in _cells(run))))
+        rows.append(html("<tr{}>{}</tr>", anchor, _cells_of(_cells(results, run))))
     return html(
         '<section id="runs"><h2>Runs</h2><p><code>bench show RUN</code> prints everything stored of a run.</p>{}'
         "</section>",
-        folded(_listed(heads, rows), f"show all {len(rows)}", len(rows)),
+        folded(_body(heads, together(rows)), f"show all {len(rows)}", len(rows)),
     )
 
 
-def _cells(run: RunResult) -> list[str]:
+def _cells(results: Results, run: RunResult) -> list[str]:
     state = run.state
     error = run.status.get("error")
     reason = f": {describe_error(error)}" if error else ""
@@ -189,7 +246,7 @@ def _cells(run: RunResult) -> list[str]:
     environment = ", ".join(f"{name} {packages[name]}" for name in ("torch", "numpy") if packages.get(name))
     step = run.status.get("step")
     return [
-        run.method,
+        results.named(run.method),
         run.noise,
         str(run.seed),
         html('<span class="{0}">{0}</span>{1}', state, reason),

@@ -34,6 +34,8 @@ one: on one side alone
 _PAGE = """\
 # Do the comparisons rank the methods alike?
 
+{}
+
 `bench stats agreement SUITE OTHER` compares two suites under each noise that both have, `bench stats agreement
 SUITE` the noises of one.
 
@@ -159,8 +161,21 @@ def agreement_text(first: Ranking, second: Ranking | None = None) -> str:
 
 def agreement_page(main: Ranking, others: Sequence[Ranking]) -> str:
     """Return AGREEMENT.md: each comparison beside the main one, then the noises of each."""
+    found = [one for other in others for one in compared(main, other)]
     sections = [_section(main, other) for other in others] + [_section(one) for one in (main, *others)]
-    return _PAGE + "\n".join([_NOTES, *filter(None, sections)])
+    return _PAGE.format(_outcome(main, found)) + "\n".join([_NOTES, *filter(None, sections)])
+
+
+def _outcome(main: Ranking, found: Sequence[Agreement]) -> str:
+    """The page in a sentence: of the comparisons beside the main one."""
+    if not found:
+        return f"No comparison shares {FEWEST} methods and a noise with {markdown(main.suite)}."
+    ends = [f"{end(one.rho for one in found):.2f}" for end in (min, max)]
+    same, opposite = sum(one.same for one in found), sum(one.opposite for one in found)
+    return (
+        f"Beside {markdown(main.suite)}, rank correlations are {ends[0]} to {ends[1]}; of the pairs of methods that "
+        f"are significantly different on both sides, {same} are in the same order and {opposite} in the opposite one."
+    )
 
 
 def _section(first: Ranking, second: Ranking | None = None) -> str:

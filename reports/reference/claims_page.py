@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from bench.console.markup import markdown, markdown_table
 from reports.headlines import primary
-from reports.pages.answer import judged as validity_sentences
+from reports.pages.answer import validity_sentences
 from reports.papers.layouts import PAPERS
 from reports.reference.claims import NOT_RUN, VERDICTS, ClaimMeasure, Claims, Judged, PaperClaims, judge, numbers_of
 from reports.results import Results
 from reports.statistics.paired import MINIMUM
 from reports.statistics.power import POWER
 from reports.tables.footnotes import planned_seeds
-from reports.tables.table import UNVERIFIED, unverified
-from reports.tables.vs_baseline import interval, p_text, signed
+from reports.tables.table import UNVERIFIED, signed, unverified
+from reports.tables.vs_baseline import interval, p_text
 
 _HEAD = ("as printed", "where", "printed", "here", "difference (95 %)", "p", "could show", "seeds", "verdict")
 _READING = (

@@ -12,23 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import resources
-from bench.console.markup import Html, html, together
+from bench.console.markup import html, together
 from bench.errors import UserError
 from bench.store import Store
 from bench.store.files import write_bytes
 from bench.store.incoming import unpack_incoming
 from bench.store.pack import ARCHIVE
 from reports.build import all_tables, build, table_files
-from reports.pages.answer import answers, judged, question
+from reports.pages.answer import question, verdict
 from reports.pages.html import document
+from reports.pages.sections import last_run, listed
 from reports.reference.agreement import Ranking, agreement_page, ranking
 from reports.reference.claims import Claims, read_claims
 from reports.reference.claims_page import ClaimsPart, claims_part, claims_text
-from reports.results import load
+from reports.results import Results, load
+from reports.statistics.validity import ANSWERS, validity
 
 INDEX, CLAIMS, AGREEMENT = "index.html", "CLAIMS.md", "AGREEMENT.md"
 PAGE, SUMS = "report.html", "tables.sha256"  #: of a comparison
 _TITLE = "Committed comparisons"
+_HEADS = ("comparison", "question", "data", "methods", "seeds", "answer", "speaks of robustness", "last run")
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,7 @@ class Comparison:
     """What is computed of one comparison, without its page."""
 
     name: str  #: of its folder
-    description: str
-    answers: tuple[str, ...]  #: whether it can speak of robustness, the question, then a paragraph a noise
+    about: tuple[str, ...]  #: as `_HEADS`, after the first
     tables: Mapping[str, bytes]  #: by their names below the folder
     claims: ClaimsPart | None  #: None if other comparisons judge all claims
     is_main: bool  #: whether claims are judged by it that name no other, and the others are compared with it
@@ -76,8 +78,7 @@ def computed(name: str, suite: str, store: Store, claims: Claims) -> Comparison:
     results, own = load(suite, store), claims.judged_by(name)
     return Comparison(
         name,
-        str(results.plan.get("description", "")),
-        (*judged(results), question(results), *answers(results)),
+        _about(results),
         table_files(results, all_tables(results)),
         claims_part(results, own) if own.papers else None,
         name == claims.comparison,
@@ -93,14 +94,18 @@ def over_all(made: Sequence[Comparison]) -> dict[str, str]:
         claims = claims_text([one.claims for one in made if one.claims])
         texts |= {CLAIMS: claims, AGREEMENT: agreement_page(main.ranking, others)}
     beside = together(html('<a href="{0}">{0}</a>', name) for name in texts)
-    body = [html("<h1>{}</h1><nav>{}</nav>", _TITLE, beside), *map(_section, made)]
+    rows = [(html('<a href="{}/{}">{}</a>', one.name, PAGE, one.name), *one.about) for one in made]
+    body = [html("<h1>{}</h1><nav>{}</nav>{}", _TITLE, beside, listed(_HEADS, rows))]
     return {**texts, INDEX: document(_TITLE, body)}
 
 
-def _section(one: Comparison) -> Html:
-    said = together(html("<li>{}</li>", answer) for answer in one.answers)
-    link = html('<a href="{}/{}">{}</a>', one.name, PAGE, one.name)
-    return html('<section><h2>{}</h2><p>{}</p><ul class="answer">{}</ul></section>', link, one.description, said)
+def _about(results: Results) -> tuple[str, ...]:
+    """A comparison in the cells of the index."""
+    data, seeds = results.plan["data"], len(results.plan["seeds"])
+    robust = dict.fromkeys(ANSWERS[one.outcome] for one in validity(results)) or ("not asked",)
+    made = f"{data['name']}, {data['rows']:,} pairs"
+    counts = (str(len(results.methods)), str(seeds))
+    return question(results), made, *counts, verdict(results), ", ".join(robust), last_run(results)
 
 
 def comparisons(root: Path) -> list[Path]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench.console.markup import Html, html, together
@@ -11,45 +14,47 @@ from bench.errors import UserError
 from bench.store.files import write_bytes
 from reports.pages.html import asset, document
 from reports.site.rows import BoardRow, Check, board_rows, listed, name_of, opened
-from reports.statistics.ratio import Ratio
-from reports.tables.vs_baseline import interval, p_text, signed
+from reports.tables.table import signed
+from reports.tables.vs_baseline import interval, p_text
 
-VERSION = 3  #: of the board: of its columns and its CSV
+VERSION = 4  #: of the board: of its columns and its CSV
 PAGE, CSV = "index.html", "board.csv"
 _TITLE = "Noise-robust contrastive learning: the board"
-_FILTERS = ("suite", "noise", "method", "fidelity", "budget", "hardware", "basis")
+_INTRODUCTION = (
+    "Methods that train image-text models on pairs with wrong captions, each at the same budget on the same noise. "
+    "Choose a suite and a noise: the method that is best on the suite's headline number stands first. Differences are "
+    "from the baseline: ▲ significantly better, ▼ significantly worse, ○ inconclusive."
+)
+_FILTERS = ("suite", "noise", "method")
 _COLUMNS = (
     *("source", "suite", "noise", "rate", "method", "fidelity", "budget", "hardware", "measure"),
     *("score", "std", "seeds", "difference", "recovered_gap", "resolution", "rerun", "runs", "basis", "of"),
 )
-_UP, _DOWN = "ascending", "descending"  #: how a first click sorts
-_HEADS = {
-    **{"method": _UP, "suite": _UP, "noise": _UP, "score, %": _DOWN, "difference, points": _DOWN},
-    **{"recovered gap": _DOWN, "resolution": _DOWN, "seeds": _DOWN, "rerun": _DOWN},
-    **{"fidelity": _UP, "budget": _UP, "hardware": _UP, "basis": _UP},
-}
-_WIDE = ("suite", "noise")  #: columns that a phone has under the method's name, so that the score stands beside it
+_UP, _DOWN = "ascending", "descending"  #
+#: a column -> how a first click sorts
+_HEADS = {"method": _UP, "score": _DOWN, "difference, points": _DOWN, "seeds": _DOWN}
+_HEADS |= dict.fromkeys(("fidelity", "budget", "basis"), _UP)
+
+
 _NOTES = (
-    "Score: the suite's headline number, mean and standard deviation over seeds. Rows of different suites are not "
-    "comparable with each other.",
-    "Difference: to the baseline of the same suite and noise, with 95 % interval and p (paired t-test over seeds, Holm "
-    "over methods).",
-    "Recovered gap: share of the way from the baseline to the same method trained on the clean pairs alone, Fieller's "
-    "interval. Resolution: that way in detectable differences. Empty: it takes an oracle and three seeds.",
+    "Score: the suite's headline number, named under it with the direction that is better, mean and standard deviation "
+    "over seeds. Rows of different suites are not comparable with each other.",
+    "Difference: method minus baseline, with 95 % interval and p (paired t-test over seeds, Holm over methods).",
     "Basis: what the scores rest on. Recomputed: `bench board check` computed them from per-example results; an "
     "author may have invented those: consistent is not proven. Hardware and names of rows are stated by the author.",
     "Rerun: one of the row's runs was trained again, with a consistent outcome, as the file beside the bundle says. "
     "`bench board check BUNDLE --rerun RUN` trains one again here.",
-    "The CSV file has the ids of the runs; `bench store import` of the archive and `bench show RUN` say all of one.",
+    "The CSV file has recovered gap, resolution, hardware and the ids of the runs; `bench store import` of the archive "
+    "and `bench show RUN` say all of one, `bench methods NAME` all of a method.",
 )
 
 
-def site(paths: Sequence[Path], out: Path, check: Check | None = None) -> list[Path]:
+def site(paths: Sequence[Path], out: Path, check: Check | None = None, home: str = "") -> list[Path]:
     """Write the board over stores, committed comparisons and bundles; return its page and its CSV file.
 
     An earlier board in `out` is replaced. `check` computes a bundle's numbers again before it is shown; without it they
-    are labelled as stated. Raises UserError if there are no runs, if an archive is damaged or forged, and if `out` has
-    other files than a board.
+    are labelled as stated. `home`: see `page`. Raises UserError if there are no runs, if an archive is damaged or
+    forged, and if `out` has other files than a board.
     """
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / CSV).is_file())):
         raise UserError(f"--out {out}: is neither an empty folder nor an earlier site; choose another")
@@ -67,31 +72,44 @@ def site(paths: Sequence[Path], out: Path, check: Check | None = None) -> list[P
                 sources.append(f"{name}: suite {results.suite}; {'; '.join(parts)}")
     if not rows:
         raise UserError(f"{', '.join(map(str, paths))}: has no planned runs to show")
-    for file, text in ((PAGE, page(rows, sources)), (CSV, board_csv(rows))):
+    for file, text in ((PAGE, page(rows, sources, home)), (CSV, board_csv(rows))):
         write_bytes(out / file, text.encode(), durable=False)
     return [out / PAGE, out / CSV]
 
 
-def page(rows: Sequence[BoardRow], sources: Sequence[str]) -> Html:
-    """Return the board; `sources` says what it was made from, a line each."""
-    choices = together(_choice(name, sorted({str(getattr(row, name)) for row in rows})) for name in _FILTERS)
+def page(rows: Sequence[BoardRow], sources: Sequence[str], home: str = "") -> Html:
+    """Return the board, opened on the first suite and its first noise; `sources`: what it was made from, a line each.
+
+    home: the address of the documentation, to which the page and its methods lead.
+    """
+    places = Counter(suite for suite, _ in {(row.suite, row.source) for row in rows})
+    rows = [replace(row, suite=f"{row.suite} ({row.source})") if places[row.suite] > 1 else row for row in rows]
+    choices = together(_choice(name, list(dict.fromkeys(str(getattr(row, name)) for row in rows))) for name in _FILTERS)
     heads = together(_head(place, *head) for place, head in enumerate(_HEADS.items()))
+    links = html(' · <a href="{}">Documentation</a>', home) if home else html("")
     body = [
         html("<style>{}</style>", asset("board.css")),
-        html('<h1>{}</h1><p>Board version {}. <a href="{}">All rows as CSV</a></p>', _TITLE, VERSION, CSV),
+        html("<h1>{}</h1><p>{}</p>", _TITLE, _INTRODUCTION),
+        html('<p class="soft">Board version {}. <a href="{}">All rows as CSV</a>{}</p>', VERSION, CSV, links),
         html('<form class="filters" autocomplete="off">{}<button type="reset">All rows</button></form>', choices),
         html('<p class="soft" role="status"><span id="shown">{0}</span> of {0} rows</p>', len(rows)),
         html(
             '<div class="scroll" tabindex="0"><table id="board"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
             "</div>",
             heads,
-            together(map(_row, rows)),
+            together(_row(row, home) for row in sorted(rows, key=_goodness, reverse=True)),
         ),
         html('<ol class="notes">{}</ol>', together(html("<li>{}</li>", note) for note in _NOTES)),
         html("<h2>What it was made from</h2><ul>{}</ul>", together(html("<li>{}</li>", one) for one in sources)),
         html("<script>{}</script>", asset("board.js")),
     ]
     return document(_TITLE, body)
+
+
+def _goodness(row: BoardRow) -> float:
+    """The score, larger where it is better; rows without one come last."""
+    value = row.score.value
+    return -math.inf if value is None else value if row.higher_is_better else -value
 
 
 def _choice(name: str, values: Sequence[str]) -> Html:
@@ -101,30 +119,40 @@ def _choice(name: str, values: Sequence[str]) -> Html:
 
 def _head(place: int, name: str, first: str) -> Html:
     """Words stand at the left of their column, and numbers, whose best is the highest, at the right."""
-    words = "text wide" if name in _WIDE else "text" if first == _UP else ""
+    words = "text" if first == _UP else ""
     return html(
         '<th scope="col" class="{}" data-place="{}" data-first="{}"><button>{}</button></th>', words, place, first, name
     )
 
 
-def _row(row: BoardRow) -> Html:
-    filters = together(html(' data-{}="{}"', name, getattr(row, name)) for name in _FILTERS)
+def _row(row: BoardRow, home: str) -> Html:
+    filters = together(html(' data-{}="{}"', name, getattr(row, name)) for name in (*_FILTERS, "rate"))
+    docs = home and f"{home.rstrip('/')}/generated/methods/{row.of or row.method}.html"
+    links = (("paper", row.paper), ("docs", docs))
+    about = [html(' <a class="small" href="{}">{}</a>', link, name) for name, link in links if link]
     said = [f"of {row.of}"] * bool(row.of) + [f"knows {row.knows}"] * bool(row.knows)
-    about = together(html(" <small>{}</small>", one) for one in said)
-    under = html('<small class="narrow">{}, {}</small>', row.suite, row.noise)
-    gain = f"{signed(row.gain.value)} ({interval(row.gain)}, {p_text(row.p)})" if row.gain and row.p is not None else ""
+    about += [html("<small>{}</small>", one) for one in said]
+    about += [html('<small class="place">{}, {}</small>', row.suite, row.noise)]
+    gain = html("")
+    if row.gain and row.p is not None:
+        better = (row.gain.value > 0) == row.higher_is_better
+        mark = "○" if not row.gain.is_significant else "▲" if better else "▼"
+        gain = html("{} {} <small>{}, {}</small>", mark, signed(row.gain.value), interval(row.gain), p_text(row.p))
+    measure = html("{} <small>{} {}</small>", _score(row), row.measure, "↑" if row.higher_is_better else "↓")
+    words = (row.fidelity, row.budget, f"{row.basis}{', rerun' * row.rerun}")
     cells = [
-        html('<th scope="row">{}{}{}</th>', row.method, about, under),
-        html('<td class="text wide">{}</td><td class="text wide" data-v="{}">{}</td>', row.suite, row.rate, row.noise),
-        html('<td data-v="{}" title="{}">{}</td>', _plain(row.score.value), row.measure, _score(row)),
-        html('<td class="measured" data-v="{}">{}</td>', _plain(row.gain.value if row.gain else None), gain),
-        _ratio(row.recovered),
-        _ratio(row.resolution),
-        html('<td class="seeds" data-v="{}">{}</td>', row.score.n, " ".join(map(str, row.runs.values()))),
-        html('<td data-v="{}">{}</td>', int(row.rerun), "yes" if row.rerun else "no"),
-        together(html('<td class="text">{}</td>', one) for one in (row.fidelity, row.budget, row.hardware, row.basis)),
+        html('<th scope="row">{}{}</th>', row.title, together(about)),
+        html('<td class="measured" data-v="{}">{}</td>', _plain(_goodness(row)), measure),
+        html('<td class="measured" data-v="{}">{}</td>', _plain(_gain(row)), gain),
+        html('<td data-v="{0}">{0}</td>', row.score.n),
+        *(html('<td class="text">{}</td>', one) for one in words),
     ]
     return html("<tr{}>{}</tr>", filters, together(cells))
+
+
+def _gain(row: BoardRow) -> float:
+    """The difference from the baseline, larger where it is better."""
+    return -math.inf if row.gain is None else row.gain.value if row.higher_is_better else -row.gain.value
 
 
 def _score(row: BoardRow) -> str:
@@ -134,13 +162,8 @@ def _score(row: BoardRow) -> str:
     return f"{100 * row.score.value:.1f}" + ("" if row.score.std is None else f" ± {100 * row.score.std:.1f}")
 
 
-def _ratio(ratio: Ratio | None) -> Html:
-    text = f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" if ratio else ""
-    return html('<td class="measured" data-v="{}">{}</td>', _plain(ratio.value if ratio else None), text)
-
-
-def _plain(value: float | None) -> str:
-    return "" if value is None else f"{value:.8g}"
+def _plain(value: float) -> str:
+    return f"{value:.8g}" if math.isfinite(value) else ""
 
 
 def board_csv(rows: Sequence[BoardRow]) -> str:

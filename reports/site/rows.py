@@ -15,11 +15,12 @@ from bench.store.pack import ARCHIVE, ARCHIVE_SUFFIX, RERUN_SUFFIX
 from bench.store.reading import read_json
 from reports.headlines import headlines, primary
 from reports.measure import cell
-from reports.results import Results, RunResult, load, uses
+from reports.pages.sections import paper_link
+from reports.results import Results, load, uses
 from reports.statistics.contrasts import headline_contrasts
 from reports.statistics.paired import Difference
 from reports.statistics.ratio import Ratio
-from reports.tables.table import Cell
+from reports.tables.table import Cell, show
 
 STATED, RECOMPUTED = "stated by the author", "recomputed"  #: what a score rests on
 
@@ -50,6 +51,8 @@ class BoardRow:
     source: str
     suite: str
     method: str  #: label
+    title: str  #: what sentences call it
+    paper: str  #: its address; "" if it is not out
     of: str  #: the method's own name, if the label is another; "" if not
     noise: str
     rate: float
@@ -57,9 +60,10 @@ class BoardRow:
     budget: str
     hardware: str
     measure: str
+    higher_is_better: bool
     score: Cell
     basis: str  #: `RECOMPUTED` or `STATED`
-    gain: Difference | None  #: to the baseline
+    gain: Difference | None  #: method minus baseline
     p: float | None  #: of the gain, adjusted
     recovered: Ratio | None
     resolution: Ratio | None
@@ -109,7 +113,7 @@ def listed(paths: Sequence[Path]) -> list[Path]:
 def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
     """Yield the rows of a suite in its order. Raises UserError if its plan names no headline number."""
     results, computed = source.results, source.computed
-    measure, unit = headlines(results)[0], results.plan["budget"]["kind"]
+    measure = headlines(results)[0]
     basis = RECOMPUTED if computed and primary(results) in computed.numbers else STATED
     contrasts = {one.noise: one for one in headline_contrasts(results)}
     for noise, entry in results.noises.items():
@@ -122,16 +126,19 @@ def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
                 source=name,
                 suite=results.suite,
                 method=label,
+                title=results.named(label),
+                paper=paper_link(about.get("bibtex") or ""),
                 of=about.get("method", label) if about.get("method", label) != label else "",
                 noise=noise,
                 rate=entry["rate"],
                 fidelity=computed.fidelity.get(label, STATED) if computed else about["fidelity"],
-                budget=f"{results.budget(noise):g} {unit}",
-                hardware="; ".join(sorted(filter(None, {_hardware(one) for one in runs}))) or "not known",
+                budget=_budget(results.budget(noise), results.plan["budget"]["kind"]),
+                hardware="; ".join(sorted(filter(None, {one.hardware for one in runs}))) or "unknown",
                 measure=f"{measure.column.group} {measure.column.label}",
+                higher_is_better=bool(measure.column.higher_is_better),
                 score=cell(runs, measure, about["score"]),
                 basis=basis,
-                gain=gain,
+                gain=contrast.as_difference(gain) if contrast and gain else None,
                 p=gain.adjusted if gain else None,
                 recovered=contrast.recovered(label) if contrast and gain and label in results.ranked else None,
                 resolution=contrast.resolution if contrast else None,
@@ -141,8 +148,6 @@ def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
             )
 
 
-def _hardware(run: RunResult) -> str:
-    """The device and the number of cores; "" if they are not known."""
-    hardware = run.environment.get("hardware") or {}
-    cores = f", {hardware['cores']} cores" if hardware.get("cores") else ""
-    return f"{hardware['device']}{cores}" if hardware.get("device") else ""
+def _budget(value: float, kind: str) -> str:
+    """ "20 epochs", "210 GFLOPs"."""
+    return f"{show(value, 'flops')}FLOPs" if kind == "flops" else f"{value:g} {kind.replace('_', ' ')}"

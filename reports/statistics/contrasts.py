@@ -19,6 +19,7 @@ from reports.statistics.chance import learned_values
 from reports.statistics.paired import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, holm, mean, t_tails
 from reports.statistics.power import detectable
 from reports.statistics.ratio import Ratio, fieller, over_spread
+from reports.tables.table import signed
 
 NEAR_CHANCE = 0.1  #: a method this share of the baseline's way above chance, or lower, is near chance
 MARGIN = 0.1  #: share of the oracle's gain within which a method is practically the same as the baseline
@@ -151,7 +152,7 @@ def equivalence(test: Difference, margin: float) -> float:
 def on_clean(clean: Contrast | None, label: str, before: str = "; ", after: str = "") -> str:
     """ "; +3.1 on clean pairs": what belongs beside every difference under noise; "" where it is not known."""
     gain = clean.gain(label) if clean else None
-    return f"{before}{100 * clean.as_difference(gain).value:+.1f} on clean pairs{after}" if clean and gain else ""
+    return f"{before}{signed(clean.as_difference(gain).value)} on clean pairs{after}" if clean and gain else ""
 
 
 @once

@@ -14,6 +14,7 @@ from reports.reference.agreement import FEWEST, agreement_of
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
 from reports.statistics.paired import MINIMUM, mean
+from reports.tables.table import signed
 from reports.vocabulary import family
 
 TRAINED_OUT = 0.03  #: share of its level below which the gain of the last quarter of a run has to be
@@ -23,7 +24,7 @@ QUARTER = 0.75  #: share of a run at which its last quarter begins
 
 Outcome = Literal["pass", "fail", "unknown"]
 QUESTION = "Can this comparison speak of robustness?"
-_ANSWERS: Mapping[Outcome, str] = {"pass": "yes", "fail": "no", "unknown": "not known"}
+ANSWERS: Mapping[Outcome, str] = {"pass": "yes", "fail": "no", "unknown": "unknown"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Validity:
             "fail": f"{first.sentence}; it speaks of {first.means}.",
             "unknown": f"{first.sentence}.",
         }
-        return f"{self.noise}: {_ANSWERS[self.outcome]}; {about[self.outcome]}{more}"
+        return f"{self.noise}: {ANSWERS[self.outcome]}; {about[self.outcome]}{more}"
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -115,7 +116,7 @@ def _trained_out(results: Results, contrasts: Mapping[str, Contrast], noise: str
     asked = list(dict.fromkeys(filter(None, (own.baseline, own.oracle, *rows))))
     gains = {label: _last_quarter(results, contrasts, noise, label) for label in asked}
     known = {label: gain for label, gain in gains.items() if gain is not None}
-    named = ", ".join(f"{results.named(label)} {100 * gain:+.1f} %" for label, gain in known.items())
+    named = ", ".join(f"{results.named(label)} {signed(gain)} %" for label, gain in known.items())
     found = f"gain of the last quarter of training, of the level: {named} (limit {_percent(TRAINED_OUT)})"
     lacking = ", ".join(results.named(label) for label in asked if label not in known)
     outcome: Outcome = "unknown" if lacking else "pass"

@@ -79,7 +79,8 @@ def _line(row: Row, names: Sequence[str], counted: Sequence[bool]) -> dict[str, 
     fidelity = row.fidelity + " (not verified)" * bool(unverified(row.fidelity))
     line: dict[str, object] = {group: row.group, "row": row.label, "method": row.method, "fidelity": fidelity}
     for name, cell, has_own in zip(names, row.cells, counted, strict=True):
-        line[name] = cell.state if cell.state != "value" else cell.text if cell.value is None else cell.value
+        text = cell.text.replace("\u2212", "-")  # so that other programs read its numbers
+        line[name] = cell.state if cell.state != "value" else text if cell.value is None else cell.value
         if group == "group":
             line.update({f"{name} {what}": value for what, value in _beside(cell, name).items()})
             continue

@@ -38,7 +38,7 @@ def filter_tables(results: Results) -> list[Table]:
     ]
     number = lines[0][0].measure.column.label
     columns = tuple(Column(name, head, number, "percent", None, about) for name, head, about in _COLUMNS)
-    text = f"What a choice of pairs and a loss gain over {results.baseline}, in points of {number}."
+    text = f"What a choice of pairs and a loss gain over {results.named(results.baseline)}, in points of {number}."
     notes = (
         "p: paired t-test over seeds, adjusted by Holm over all tests of this table, and the intervals as well.",
         *(f"{head}: {about}." for _, head, about in _COLUMNS),

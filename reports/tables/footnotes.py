@@ -113,7 +113,7 @@ def _features(results: Results) -> Iterable[str]:
 def damaged_runs(results: Results) -> tuple[str, ...]:
     """For each run that a damaged file keeps out, which run and which file."""
     return tuple(
-        f"{run.method}, {run.noise}, seed {run.seed}, is damaged: {run.status['error']['message']}."
+        f"{results.named(run.method)}, {run.noise}, seed {run.seed}, is damaged: {run.status['error']['message']}."
         for run in results.runs
         if run.state == "damaged"
     )
@@ -189,7 +189,7 @@ def _treatments(results: Results) -> Iterable[str]:
     """Which rows of the tables saw a part of the pairs, how much of them, and how often."""
     rows = results.plan["data"]["rows"]
     for label, entry in results.methods.items():
-        keep = entry.get("keep")
+        keep, name = entry.get("keep"), results.named(label)
         if keep:
             seen = sorted({run.kept_rows for run in results.runs if run.method == label and run.kept_rows})
             counts = ", ".join(f"{n:,}" for n in seen)
@@ -201,13 +201,13 @@ def _treatments(results: Results) -> Iterable[str]:
                 known = f", sha256 {elsewhere['hash'][:HASH]}" if elsewhere["hash"] else ""
                 external = f" ({elsewhere['name']}{known}), whose training no budget and no cost here contains"
             known = _true_share(results, label) if scorer or external else ""
-            yield f"{label}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}{known}."
+            yield f"{name}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}{known}."
         if entry.get("untrained"):
             begun = f"begins with {begins_at(entry)}" if begins_at(entry) else "is fresh"
-            yield f"{label}: not trained here: the row measures the weights that it {begun}, and spends nothing."
+            yield f"{name}: not trained here: the row measures the weights that it {begun}, and spends nothing."
         if average := entry.get("average"):
             share = f"{average:g} of the weights that it begins with and {1 - average:g} of those that it trains"
-            yield f"{label}: the same row's weights averaged, {share}; no further step."
+            yield f"{name}: the same row's weights averaged, {share}; no further step."
 
 
 def _true_share(results: Results, label: str) -> str:
@@ -235,9 +235,9 @@ def _selections(results: Results) -> Iterable[str]:
     for select, labels in rows.items():
         if select != LAST:
             yield (
-                f"{', '.join(labels)}: of each run the weights of highest mean recall on held-out pairs, "
-                f"{whose.get(select, select)}, among those along the run and the last. The whole run is charged; what "
-                "is measured on the last weights alone is n/a."
+                f"{', '.join(map(results.named, labels))}: of each run the weights of highest mean recall on held-out "
+                f"pairs, {whose.get(select, select)}, among those along the run and the last. The whole run is "
+                "charged; what is measured on the last weights alone is n/a."
             )
 
 

@@ -18,9 +18,11 @@ from reports.tables.table import Cell, Column, Row, Table, marks, words
 
 WIDTH = 138  #: letters beside each other, scaled down to the width of a page, that can still be read
 FULL = 110  #: letters beside each other that need no scaling
-COLUMN = 50  #: the same in one of two columns
+COLUMN = 62  #: as `WIDTH`, in one of two columns
 LINES = 54  #: of a page that a table may fill, beside its caption and notes
 LONGEST = 80  #: letters of one text in a table; TeX knows no width of 6 m
+FLOATS = r"\extrafloats{1000}\maxdeadcycles=1000"  #: LaTeX holds 52 by itself, and gives up after 100 rounds
+NEEDS = rf"% Needs \usepackage{{booktabs,graphicx}}, and {FLOATS} where tables follow each other without text."
 HEAD = 4  #: lines that headings and rules take
 
 
@@ -55,10 +57,7 @@ def for_a_paper(results: Results, table: Table, methods: Sequence[str] = ()) -> 
     methods: labels of the rows to keep, all by default; bold stays what it is among all rows of the suite. The keys are
     those of `bench methods --cite`. Raises UserError for a label that the table does not have.
     """
-    known = list(dict.fromkeys(row.method for row in table.rows if row.method))
-    for label in methods:
-        if label not in known:
-            raise UserError(f"{label!r} is no row of the table {table.name}{nearest(label, known)}")
+    known = refuse_unknown(methods, table)
     kept = [row for row in table.rows if not row.method or not methods or row.method in methods]
     named = tuple(_titled(results, row) if row.method in results.methods else row for row in kept)
     marked = "".join(row.mark + "".join(map(marks, row.cells)) for row in kept)
@@ -67,7 +66,16 @@ def for_a_paper(results: Results, table: Table, methods: Sequence[str] = ()) -> 
     long = context(results) if results.runs else ()
     short = [note for note in table.footnotes if note not in long] if table.brief is None else table.brief
     footnotes = (*short, *(all_rows if 0 < len(set(methods)) < len(known) else ()))
-    return table_latex(replace(table, rows=named, notes=notes, footnotes=footnotes))
+    return f"{NEEDS}\n{table_latex(replace(table, rows=named, notes=notes, footnotes=footnotes))}"
+
+
+def refuse_unknown(methods: Sequence[str], table: Table) -> list[str]:
+    """Return the labels of a table's rows. Raises UserError for a label that it does not have."""
+    known = list(dict.fromkeys(row.method for row in table.rows if row.method))
+    for label in methods:
+        if label not in known:
+            raise UserError(f"{label!r} is no row of the table {table.name}{nearest(label, known)}")
+    return known
 
 
 def references(results: Results, tables: Sequence[str]) -> list[str]:
@@ -88,8 +96,7 @@ def cite_key(entry: Mapping[str, Any]) -> str:
 
 def _titled(results: Results, row: Row) -> Row:
     """A row under the name that sentences have for it, with the key to cite."""
-    label = results.named(row.method) + row.label.removeprefix(row.method)
-    return replace(row, label=label, cite=cite_key(results.methods[row.method]))
+    return replace(row, label=results.titled(row), cite=cite_key(results.methods[row.method]))
 
 
 def _parts(table: Table) -> list[list[Table]]:
@@ -163,7 +170,7 @@ def _blocks(table: Table) -> list[Table]:
 
 
 def _width(table: Table, place: int) -> int:
-    lines = [*([] if table.turned else _head(table, place)), *_numbers(table, place)]
+    lines = [*_head(table, place), *_numbers(table, place)]
     return 2 + max(map(len, lines), default=0)
 
 
@@ -213,10 +220,8 @@ def _tabular(table: Table) -> str:
 
 
 def _label(table: Table, place: int) -> str:
-    """The label of a column: on end, or in as many lines as `_head` breaks it into."""
+    """The label of a column, in as many lines as `_head` breaks it into."""
     column = table.columns[place]
-    if table.turned:
-        return rf"\rotatebox{{90}}{{{_brief(column.label)}{_arrow(column)}}}"
     head = [_brief(line) for line in _head(table, place)]
     joined = r"\\".join(head) + _arrow(column)
     return joined if len(head) == 1 else rf"\shortstack[r]{{{joined}}}"
@@ -254,16 +259,13 @@ def _notes(table: Table) -> list[str]:
 
 
 def document(bodies: Sequence[str]) -> str:
-    r"""A complete document around tables, to look at them or to print them.
-
-    Tables are floats with no text between them: LaTeX holds 52 by itself, and gives up after 100 rounds without a page.
-    """
+    r"""A complete document around tables, to look at them or to print them."""
     head = [
         r"\documentclass{article}",
         r"\usepackage[utf8]{inputenc}",
         r"\usepackage[margin=2cm]{geometry}",
         r"\usepackage{booktabs,graphicx}",
-        r"\extrafloats{1000}\maxdeadcycles=1000",
+        FLOATS,
         r"\begin{document}",
     ]
     return "\n".join([*head, *bodies, r"\end{document}"]) + "\n"

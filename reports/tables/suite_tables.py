@@ -16,9 +16,7 @@ from reports.statistics.chance import is_chance, unlearned
 from reports.statistics.contrasts import contrasts
 from reports.statistics.paired import mean
 from reports.tables.filter_or_loss import filter_tables
-from reports.tables.footnotes import brief, footnotes, notes_for
-from reports.tables.over_sets import Scored, main_scores, means_table
-from reports.tables.pairs import pairs_table
+from reports.tables.footnotes import brief, footnotes, method_row, notes_for
 from reports.tables.selection import selection_table
 from reports.tables.table import Cell, Column, Measured, Row, Table, Unit
 from reports.tables.tuning import tuning_table
@@ -29,16 +27,14 @@ ALIKE = 0.05  #: costs that are so near to the baseline's are the same
 
 
 def tables(results: Results) -> list[Table]:
-    """Overview, comparisons with the baseline and over data sets, one table for each task family, costs, tuning."""
+    """Overview, comparisons with the baseline, one table for each task family, costs, tuning."""
     families, tuning, compared = by_family(results), tuning_table(results), contrasts(results)
     selection = selection_table(results)
-    scores = {noise: main_scores(results, noise) for noise in results.noises}
     return [
         overview(results),
         *against_tables(results, compared),
         *filter_tables(results),
         *([selection] if selection else []),
-        *([means_table(results, scores), pairs_table(results, scores)] if _has_several(scores) else []),
         *(
             replace(family_table(results, name, measures), name=_file_name(name, place))
             for place, (name, measures) in enumerate(families.items(), start=1)
@@ -46,11 +42,6 @@ def tables(results: Results) -> list[Table]:
         cost(results),
         *([tuning] if tuning else []),
     ]
-
-
-def _has_several(scores: Mapping[str, Sequence[Scored]]) -> bool:
-    """Whether there are two methods and two data sets or tasks under any noise."""
-    return any(sum(len(one.values) > 1 for one in of_noise) > 1 for of_noise in scores.values())
 
 
 def _file_name(name: str, place: int) -> str:
@@ -69,6 +60,19 @@ def overview(results: Results) -> Table:
     averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
     what = "One line for each method under each noise, one column for each question."
     return _table(results, "overview", "Overview", what, measures, lines(results, ()), averages)
+
+
+def paper_table(results: Results, whole: Table, methods: Sequence[str]) -> Table:
+    """The headline number in the overview `whole`: a line for each of these methods, a column a noise.
+
+    Of several budgets the longest. Bold is among all rows of the suite.
+    """
+    one, noises = whole.columns[0], list(results.longest.noises)
+    cells = {(row.method, row.group): row.cells[0] for row in whole.rows}
+    columns = tuple(replace(one, name=noise, label=noise, group=f"{one.group} {one.label}") for noise in noises)
+    rows = [method_row(results, label, (cells[label, noise] for noise in noises)) for label in methods]
+    whole = replace(whole, description="One line a method, one column a noise.")
+    return replace(whole, name="paper", title="Scores under noise", columns=columns, rows=tuple(rows))
 
 
 def family_table(results: Results, name: str, stored: Sequence[Named]) -> Table:
@@ -132,7 +136,7 @@ def _ledger_measure(key: str, label: str, group: str, unit: Unit) -> Measure:
 
 def relative_cost(results: Results) -> Measure:
     """Training FLOPs in multiples of those of the suite's baseline under the same noise."""
-    base = results.baseline
+    base, name = results.baseline, results.named(results.baseline)
     spent_by: dict[str, float | None] = {}
     for noise in results.noises:
         known = [spent(run.ledger, "flops") for run in results.of(base, noise) if run.ledger]
@@ -146,8 +150,8 @@ def relative_cost(results: Results) -> Measure:
             return "not applicable"
         return Measured(run.run, run.seed, spent(run.ledger, "flops") / base_flops)
 
-    description = f"training FLOPs in multiples of {base}'s, reference runs included"
-    return Measure(Column("relative cost", f"FLOPs / {base}'s", "Cost", "ratio", None, description), ask)
+    description = f"training FLOPs in multiples of {name}'s, reference runs included"
+    return Measure(Column("relative cost", f"FLOPs / {name}'s", "Cost", "ratio", None, description), ask)
 
 
 def relative_costs(results: Results) -> dict[str, float]:

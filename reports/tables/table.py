@@ -28,13 +28,23 @@ def show(value: float, unit: Unit, digits: int = 1, one_scale: Scale | None = No
     `one_scale` is that of its column; without one, a cost chooses its own.
     """
     if unit in ("percent", "printed"):
-        return f"{100 * value if unit == 'percent' else value:.{digits}f}"
+        return minus(f"{100 * value if unit == 'percent' else value:z.{digits}f}")
     if unit == "ratio":
-        return f"{value:.2f}"
+        return minus(f"{value:z.2f}")
     size, name = one_scale or scale(value, unit)
     if name:
         return f"{_three_digits(value / size)} {name}"
     return f"{value:.1f} s" if unit == "seconds" else f"{value:.0f}"
+
+
+def minus(number: str) -> str:
+    """A printed number with a minus sign in place of its hyphen."""
+    return number.replace("-", "\u2212")
+
+
+def signed(value: float) -> str:
+    """A difference of shares in points, with its sign."""
+    return minus(f"{100 * value:+z.1f}")
 
 
 def scale(value: float, unit: Unit) -> Scale:
@@ -141,7 +151,6 @@ class Table:
     footnotes: tuple[str, ...] = ()
     full: int = 1  #: seeds a complete cell has; cells with another n say so
     notes: Mapping[str, str] = field(default_factory=dict)  #: mark -> what it means, for marks that occur
-    turned: bool = False  #: headings stand on end, for many narrow columns
     brief: tuple[str, ...] | None = None  #: in a paper, in place of the footnotes
     seeds: Mapping[str, int] = field(default_factory=dict)  #: in place of `full` under a heading over rows
 
@@ -198,7 +207,7 @@ def words(cell: Cell, column: Column, full: int = 1) -> tuple[str, str]:
     spread = cell.std is not None and column.unit in ("percent", "printed")
     behind = [f"± {show(cell.std, column.unit, cell.digits)}"] if spread and cell.std is not None else []
     if cell.difference is not None:
-        behind.append(f"{cell.difference:+.{cell.digits}f}")
+        behind.append(minus(f"{cell.difference:+z.{cell.digits}f}"))
     if cell.measured and cell.n != full:
         behind.append(f"n={cell.n}")
     if cell.small:

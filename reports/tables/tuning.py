@@ -79,7 +79,7 @@ def _halved(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
     names = {"lr": "learning rates", "weight_decay": "weight decays"}
     ranges = [f"{text} {_range(tuning[name])}" for name, text in names.items() if tuning[name]]
     edges = results.at_edge or {}
-    at_edge = ", ".join(label for label, names in edges.items() if names) or "none"
+    at_edge = ", ".join(results.named(label) for label, names in edges.items() if names) or "none"
     return (
         f"Every method has the same trials: {', then '.join(rounds)}, the suite's own settings always among them. "
         f"Points of Sobol's sequence over {' and '.join([*ranges, 'the space of the method'])}. "

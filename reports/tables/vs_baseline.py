@@ -14,7 +14,7 @@ from reports.statistics.paired import MINIMUM, Difference, mean
 from reports.statistics.power import POWER
 from reports.statistics.ratio import Ratio
 from reports.tables.footnotes import method_row, noted, planned_seeds
-from reports.tables.table import Cell, Column, Row, Table
+from reports.tables.table import Cell, Column, Row, Table, minus, signed
 
 _TESTS = (
     f"p: paired t-test over seeds, adjusted by Holm over the methods of a column; it takes {MINIMUM} seeds. Better and "
@@ -62,14 +62,14 @@ def against_tables(results: Results, contrasts: Sequence[Contrast]) -> list[Tabl
     return [differences_table(results, contrasts), *own, *recovered, resolution_table(results, contrasts)]
 
 
-def signed(value: float) -> str:
-    """A difference of shares in points, with its sign."""
-    return f"{100 * value:+.1f}"
-
-
 def interval(test: Difference) -> str:
     """Its interval in points."""
     return f"{signed(test.low)} to {signed(test.high)}"
+
+
+def ratio_text(ratio: Ratio) -> str:
+    """The interval of a ratio."""
+    return minus(f"{ratio.low:z.2f} to {ratio.high:z.2f}")
 
 
 def p_text(p: float) -> str:
@@ -98,10 +98,11 @@ def differences_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
             if label != results.baseline and results.of(label, noise):
                 cells = (_difference(results, by_cell[noise, column], label) for column in columns)
                 rows.append(method_row(results, label, cells, noise))
-    text = f"Method minus {results.baseline}, in points."
+    base = results.named(results.baseline)
+    text = f"Method minus {base}, in points."
     same = [_SAME] if any(one.same for one in contrasts) else []
     notes = (_TESTS, *same, _over_seeds(results))
-    return noted(results, "differences", f"Against {results.baseline}", columns, rows, text, *notes)
+    return noted(results, "differences", f"Against {base}", columns, rows, text, *notes)
 
 
 def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
@@ -114,7 +115,7 @@ def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
 
 def kept_table(results: Results, found: Mapping[str, Kept]) -> Table:
     """One line a method and noise: level under noise and on clean pairs, the share kept, and that share's gain."""
-    base, column = results.baseline, next(iter(found.values())).noisy.measure.column
+    base, column = results.named(results.baseline), next(iter(found.values())).noisy.measure.column
     over = f"{column.group} {column.label}"
     columns = (
         Column("noisy", "under noise", over, "percent"),
@@ -147,7 +148,7 @@ def _kept_cells(results: Results, one: Kept, label: str) -> tuple[Cell, ...]:
     ratio = against = difference = first
     if share:
         ends = {"low": share.low, "high": share.high, "n": share.n}
-        ratio = scored(share.value, f"{share.low:.2f} to {share.high:.2f}", ends)
+        ratio = scored(share.value, ratio_text(share), ends)
     if test:
         against = with_test(first, test, filter(None, [one.verdict(label)]))
     if level and label in one.clean.gains:
@@ -177,10 +178,11 @@ def recovered_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
         for noise, own in ((one.noise, one.measure.column) for one in shown)
     )
     gaps = (Cell("value", text=gap_text(one, one.gap) if one.gap else "") for one in shown)
-    rows = [Row(f"{results.oracle} - {results.baseline}, points", tuple(gaps), compared=False)]
+    base, oracle = results.named(results.baseline), results.named(results.oracle or results.baseline)
+    rows = [Row(f"{oracle} \u2212 {base}, points", tuple(gaps), compared=False)]
     others = (label for label in results.methods if label not in (results.baseline, results.oracle))
     rows += [method_row(results, label, (_recovered(results, one, label) for one in shown)) for label in others]
-    text = f"Which share of the gap between {results.baseline} and the oracle a method recovers, over noise rates."
+    text = f"Which share of the gap between {base} and the oracle a method recovers, over noise rates."
     notes = (_RECOVERED, _UNRESOLVED, _SHARED, _over_seeds(results))
     return noted(results, "recovered", "Recovered gap", columns, rows, text, *notes)
 
@@ -204,7 +206,7 @@ def _recovered(results: Results, contrast: Contrast, label: str) -> Cell:
     if ratio is None:
         return replace(first, text="gap not resolved")
     also = {"low": ratio.low, "high": ratio.high, "n": ratio.n}
-    return replace(first, value=ratio.value, text="", small=f"{ratio.low:.2f} to {ratio.high:.2f}", also=also)
+    return replace(first, value=ratio.value, text="", small=ratio_text(ratio), also=also)
 
 
 def resolution_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
@@ -216,7 +218,8 @@ def resolution_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
         names = ("detectable difference", "of one method alone", "oracle's difference", "resolution", "seeds")
         named = zip(names, lines, strict=True)
         rows += [Row(name, cells, noise) for name, cells in named if any(one.text != "–" for one in cells)]
-    text = f"The smallest difference from {results.baseline} that the seeds can show, in points, and the oracle's."
+    base = results.named(results.baseline)
+    text = f"The smallest difference from {base} that the seeds can show, in points, and the oracle's."
     oracle = _RESOLUTION if results.oracle else _without(results)
     return noted(results, "resolution", "Resolution", columns, rows, text, _DETECTABLE, oracle, _over_seeds(results))
 
@@ -244,4 +247,4 @@ def _lines(contrast: Contrast) -> tuple[Cell, ...]:
 
 def resolution_text(ratio: Ratio) -> str:
     """ "1.8 (0.6 to 3.0)"."""
-    return f"{ratio.value:.1f} ({ratio.low:.1f} to {ratio.high:.1f})"
+    return minus(f"{ratio.value:z.1f} ({ratio.low:z.1f} to {ratio.high:z.1f})")

@@ -16,11 +16,23 @@ from reports.figures import figure_style as drawing
 from reports.figures import scores as figures
 from reports.figures.figure_registry import FIGURES, draw_all
 from reports.figures.forest import SIGNIFICANT, answer, forest, recovered
-from reports.pages.answer import _answer, answers, cost_answer, judged, last_answer, question
+from reports.pages.answer import (
+    _answer,
+    answers,
+    cost_answer,
+    last_answer,
+    next_step,
+    question,
+    scoreboard,
+    validity_sentences,
+    verdict,
+)
 from reports.pages.html import page
 from reports.results import Results, load
 from reports.statistics.contrasts import headline_contrasts
-from reports.tables.suite_tables import ALIKE, relative_costs, tables
+from reports.statistics.power import power
+from reports.tables.suite_tables import ALIKE, relative_costs, spent, tables
+from reports.tables.table import signed
 
 SUITE = "emoji_noisy"
 
@@ -41,7 +53,7 @@ def test_a_paragraph_counts_and_names_what_the_tests_show(results: Results) -> N
             shown = [label for label, test in one.gains.items() if test.adjusted <= 0.05 and sign * test.value > 0]
             widest = max(shown, key=lambda label: abs(one.gains[label].value))
             gain = one.gains[widest]
-            ends = f"{100 * gain.value:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f}"
+            ends = f"{signed(gain.value)} ({signed(gain.low)} to {signed(gain.high)}"
             count = f"{len(shown)} {'is' if len(shown) == 1 else 'are'}"
             assert f"{count} significantly {word}: {results.named(widest)} {ends}" in text
         rest = sum(test.adjusted > 0.05 for test in one.gains.values())
@@ -61,6 +73,34 @@ def test_a_paragraph_counts_and_names_what_the_tests_show(results: Results) -> N
     assert gains in paragraphs[1]
 
 
+def test_the_first_screen_says_who_wins_and_counts_the_verdicts_of_each_noise(results: Results, one: Store) -> None:
+    head, *rows = scoreboard(results)
+    assert head == ("noise", "CLIP", "better", "worse", "inconclusive", "best", "seeds")
+    for contrast, (noise, score, *counts, best, seeds) in zip(headline_contrasts(results), rows, strict=True):
+        shown = [test.adjusted <= 0.05 for test in contrast.gains.values()]
+        above = [test.value > 0 for test in contrast.gains.values()]
+        better = sum(one and up for one, up in zip(shown, above, strict=True))
+        assert counts == [str(better), str(sum(shown) - better), str(len(shown) - sum(shown))]
+        assert (noise, score, seeds) == (
+            contrast.noise,
+            f"{100 * np.mean(list(contrast.values['clip'].values())):.1f} %",
+            "5",
+        )
+        widest = max(contrast.gains, key=lambda label: contrast.gains[label].value)
+        assert best.startswith(f"{results.named(widest)} {signed(contrast.gains[widest].value)} (")
+    noisy = headline_contrasts(results)[1]
+    winners = {results.named(label) for label in noisy.gains if "better" in noisy.verdicts(label)}
+    said = verdict(results)
+    assert said.startswith(f"Significantly better than CLIP under {noisy.noise}: ")
+    assert set(said.partition(": ")[2].rstrip(".").split(", ")) == winners
+    lost, worse = Results(results.plan, results.runs), replace(noisy, ranked=("clip", "siglip", "ncu"))
+    lost.known.update({key: [worse] for key in results.known if key[0].__name__ == "contrasts"})
+    assert verdict(lost) == f"No method is significantly better than CLIP under {noisy.noise}."
+    single = load(SUITE, one)
+    assert verdict(single) == "No answer yet: a test takes 3 seeds that a method has in common with CLIP."
+    assert scoreboard(single)[1][2:6] == ("–", "–", "–", "–")
+
+
 def test_where_less_is_better_arrow_sign_and_word_agree(results: Results) -> None:
     """Successes of an attack: the baseline's falls from 50 % to 20 % by one method and rises to 70 % by another."""
     (*_, noisy) = headline_contrasts(results)
@@ -72,7 +112,7 @@ def test_where_less_is_better_arrow_sign_and_word_agree(results: Results) -> Non
     column = replace(noisy.measure.column, higher_is_better=False)
     made = replace(noisy, measure=replace(noisy.measure, column=column), ranked=tuple(success), values=values)
     text = _answer(results, made, None)
-    assert "CLIP scores 50.0 % (lower is better). 1 is significantly better: SigLIP 50.0 % → 20.2 %, -29.8 (" in text
+    assert "CLIP scores 50.0 % (lower is better). 1 is significantly better: SigLIP 50.0 % → 20.2 %, −29.8 (" in text
     assert "1 is significantly worse: NCU 50.0 % → 70.4 %, +20.4 (" in text
 
 
@@ -164,10 +204,28 @@ def test_a_noise_whose_gap_is_not_resolved_is_named_under_the_figure(tmp_path: P
 
 def test_the_page_begins_with_the_answer(results: Results, bounded: Store) -> None:
     text = page(results, tables(results), draw_all(results, {}, FIGURES))
-    parts = ("validity", "answer", "figure-kept", "figure-recovered", "figure-differences", "overview", "figure-radar")
+    shown = ("figure-answer", "overview", "figures", "figure-differences", "figure-kept", "figure-radar", "tables")
+    parts = ("answer", "validity", *shown)
     order = [text.index(f'id="{part}"') for part in parts]
     assert order == sorted(order)
-    assert build(SUITE, bounded).answers == (*judged(results), *answers(results), cost_answer(results))
+    built = build(SUITE, bounded)
+    said = (*validity_sentences(results), cost_answer(results), next_step(results))
+    assert built.answers == (verdict(results), *said)
+    assert [line.split()[0] for line in built.scoreboard] == [row[0].split()[0] for row in scoreboard(results)]
+
+
+def test_the_next_step_is_seeds_that_decide_or_the_best_method(results: Results, one: Store) -> None:
+    single = load(SUITE, one)
+    spent_here = sum(spent(run.ledger, key) for run in single.runs for key in ("train_seconds", "evaluate_seconds"))
+    minutes = max(1, round(2 * spent_here / 2 / 60))
+    assert next_step(single) == f"For a verdict: bench run {SUITE} --set 'seeds=[0, 1, 2]', about {minutes} min here"
+    contrasts = headline_contrasts(results)
+    unsure = [(abs(t.value) / t.std, c, label) for c in contrasts for label, t in c.gains.items() if t.adjusted > 0.05]
+    effect, contrast, label = max(unsure, key=lambda found: found[0])
+    n = next(n for n in range(2, 1000) if power(effect, n, 0.05 / len(contrast.gains)) >= 0.8)
+    said = f"For a verdict on {results.named(label)}: bench run {SUITE} --set 'seeds={list(range(n))}', about "
+    assert (next_step(results).startswith(said), n > 5) == (n <= 10, True)
+    assert next_step(Results(results.plan, ())) == ""
 
 
 def test_the_answer_says_what_the_methods_cost(results: Results) -> None:

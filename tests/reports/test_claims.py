@@ -29,6 +29,7 @@ from reports.reference.claims import (
 )
 from reports.reference.claims_page import claims_part, claims_text
 from reports.results import Results, load
+from reports.tables.table import signed
 
 SUITE = "emoji_noisy"
 PUBLISHED = resources.published_folder()
@@ -159,7 +160,7 @@ def test_the_page_counts_and_escapes(bounded: Store) -> None:
     row = next(line for line in text.splitlines() if line.startswith("| SOGCLR"))
     judged: Judged = judge(results, of(claim("sogclr", "clip"), claim("clip", "sogclr")))["ncu"][0]
     assert judged.test is not None
-    assert f"| {100 * judged.test.value:+.1f} (" in row
+    assert f"| {signed(judged.test.value)} (" in row
     assert row.endswith("| 5 | **holds** |")
     assert "| not tested (there is no row 'nobody') |" in text
     section = text[text.index("### ") :]

@@ -19,6 +19,7 @@ from reports.compare import compare
 from reports.results import Results, RunResult, load
 from reports.statistics.components import components
 from reports.statistics.concepts import DRAWS, Outcomes, concept_draws, contributions, over_examples
+from reports.tables.table import signed
 
 SUITE = "emoji_noisy"
 SET = "emoji/iid"
@@ -121,7 +122,7 @@ def test_compare_shows_it_beside_the_interval_over_seeds_and_says_what_it_is(res
         assert low < line.gap < high
     text = comparison.text()
     (row,) = [row for row in text.splitlines() if row.startswith(f"  {line.what}")]
-    shown = [" to ".join(f"{100 * end:+.1f}" for end in ends) for ends in both]
+    shown = [" to ".join(map(signed, ends)) for ends in both]
     assert re.split("  +", row)[-2:] == shown
     assert "note: over both: 95 %, other seeds and other test concepts together, by variance components" in text
     assert "note: over concepts: 95 %, test concepts drawn anew with all of their images and captions" in text

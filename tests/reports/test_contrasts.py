@@ -28,7 +28,7 @@ from reports.statistics.ratio import fieller
 from reports.tables.csv import table_frame
 from reports.tables.footnotes import planned_seeds
 from reports.tables.suite_tables import tables
-from reports.tables.table import Cell, Table
+from reports.tables.table import Cell, Table, signed
 
 SUITE = "emoji_noisy"
 CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"
@@ -136,7 +136,7 @@ def test_recovered_gaps_are_fiellers_over_noise_rates(results: Results) -> None:
     (table,) = [table for table in tables(results) if table.name == "recovered"]
     assert [column.label for column in table.columns] == [NOISY] * (len(headlines(results)))
     assert [row.label for row in table.rows] == [
-        "oracle - clip, points", *(label for label in results.methods if label not in ("clip", "oracle"))
+        "oracle − CLIP, points", *(label for label in results.methods if label not in ("clip", "oracle"))
     ]  # fmt: skip
     base = scores(results, "clip", NOISY)
     gap = scores(results, "oracle", NOISY) - base
@@ -144,7 +144,7 @@ def test_recovered_gaps_are_fiellers_over_noise_rates(results: Results) -> None:
     cell = cells(table, "sogclr")[0]
     assert ratio is not None
     assert (cell.value, cell.also["low"], cell.also["high"]) == pytest.approx((ratio.value, ratio.low, ratio.high))
-    assert cells(table, "oracle - clip, points")[0].text.startswith(f"{100 * gap.mean():+.1f} (")
+    assert cells(table, "oracle − CLIP, points")[0].text.startswith(f"{signed(gap.mean())} (")
     assert not any(cell.bold for row in table.rows for cell in row.cells)
     assert "Intervals (95 %) are over n = 5 seeds (0, 1, 2, 3, 4) on these test sets" in " ".join(table.footnotes)
 

@@ -140,7 +140,7 @@ def test_runs_without_diagnostics_leave_no_section(tmp_path: Path, stores: Simpl
     results = load(SUITE, three)
     text = page(results, tables(results), learned(results))
     section = text[text.index('<section id="diagnostics">') : text.index('<section id="methods">')]
-    assert re.findall("<h3>([^<]*)</h3>", section) == ["sogclr", "bayes", "prolip"]
+    assert re.findall("<h3>([^<]*)</h3>", section) == ["SogCLR", "Bayesian weights", "ProLIP"]
     assert section.count("<img ") == 4
     assert '<a href="#diagnostics">' in text
 

@@ -292,12 +292,11 @@ def test_any_text_is_drawn_as_it_is(text: str) -> None:
     assert not any(one.get_parse_math() for one in texts)
 
 
-def test_powers_of_ten_are_still_drawn_as_math() -> None:
+def test_powers_of_ten_are_as_large_as_other_numbers() -> None:
     with look():
         panel = Sheet((), 1, 3.0, 2.0, (0.5, 0.1, 0.5, 0.3)).panel(0)
         _scale(panel, [{"edges": [1e-3, 1e3], "log": True}])
         panel.figure.draw_without_rendering()
     labels = panel.get_xticklabels()
-    assert any("10^{" in label.get_text() for label in labels)
-    assert all(label.get_parse_math() for label in labels)
-    assert not any(label.get_parse_math() for label in panel.get_yticklabels())
+    assert {"0.01", "1", "100"} <= {label.get_text() for label in labels}
+    assert not any(label.get_parse_math() for label in labels)

@@ -116,7 +116,7 @@ def test_figures_are_of_the_longest_budget_and_tables_stand_by_budget(results: R
     assert drawn["regimes"] is not None
     assert "At the longest" not in drawn["regimes"].caption
     text = page(results, tables(results))
-    overview = text[text.index('<section id="overview">') : text.index('<section id="reading">')]
+    overview = text[text.index('<section id="overview">') : text.index('<section id="tables">')]
     assert re.findall("<summary>([^<]*)</summary>", overview) == ["at 10 epochs"]
     longest, shorter = (
         overview[a:b] for a, b in ((0, overview.index("<details>")), (overview.index("<details>"), None))

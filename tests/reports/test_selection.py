@@ -115,7 +115,7 @@ def test_the_report_is_written_and_two_rows_of_one_run_are_compared(store: Store
         assert [line["row"] for line in csv.DictReader(file)] == ["early", "told"]
     assert "Which checkpoint" in (folder / "report.html").read_text()
     text = compare("tiny", store, "early", "clip").text()
-    assert "early against clip" in text
+    assert "early against CLIP" in text
     (line,) = [one for one in compare("tiny", store, "early", "clip").lines if one.primary]
     assert line.gap is not None
     assert line.gap > 0

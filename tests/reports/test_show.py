@@ -21,9 +21,17 @@ from reports.tables.table import (
     marks,
     scale,
     show,
+    signed,
     unverified,
     words,
 )
+
+
+def test_a_number_that_rounds_to_zero_has_no_sign_and_others_a_minus() -> None:
+    assert [show(value, "percent") for value in (-0.0004, -0.05, 0.05)] == ["0.0", "−5.0", "5.0"]
+    assert [show(value, "ratio") for value in (-0.004, -0.5)] == ["0.00", "−0.50"]
+    assert [signed(value) for value in (-0.0004, 0.0004, -0.0312)] == ["+0.0", "+0.0", "−3.1"]
+
 
 PREFIXES = {
     "count": {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9},
@@ -71,8 +79,9 @@ def test_a_prefixed_number_has_three_digits(value: float) -> None:
 @settings(deadline=None)
 @given(st.floats(-10, 10), st.integers(0, 4))
 def test_a_percentage_is_a_hundred_times_its_share(value: float, digits: int) -> None:
-    assert abs(float(show(value, "percent", digits)) - 100 * value) <= 0.5 * 10**-digits + 1e-9
-    assert abs(float(show(value, "printed", digits)) - value) <= 0.5 * 10**-digits + 1e-9
+    shown = [float(show(value, unit, digits).replace("−", "-")) for unit in ("percent", "printed")]  # type: ignore[arg-type]
+    assert abs(shown[0] - 100 * value) <= 0.5 * 10**-digits + 1e-9
+    assert abs(shown[1] - value) <= 0.5 * 10**-digits + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -99,8 +108,8 @@ PERCENT = Column("a", "A")
 
 def test_words_say_the_spread_the_difference_the_seeds_and_more_in_this_order() -> None:
     cell = Cell("value", 0.5, 0.0123, measured(2), small="of 9", difference=-1.26)
-    assert words(cell, PERCENT, full=3) == ("50.0", "± 1.2, -1.3, n=2, of 9")
-    assert words(cell, PERCENT, full=2) == ("50.0", "± 1.2, -1.3, of 9")
+    assert words(cell, PERCENT, full=3) == ("50.0", "± 1.2, −1.3, n=2, of 9")
+    assert words(cell, PERCENT, full=2) == ("50.0", "± 1.2, −1.3, of 9")
 
 
 def test_a_difference_has_its_sign_and_its_cells_digits() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -16,7 +18,8 @@ from bench.errors import UserError
 from bench.store import files
 from bench.store.pack import ARCHIVE, pack_runs
 from reports.results import load
-from reports.site.board import VERSION, site
+from reports.site.board import VERSION, page, site
+from reports.site.rows import Source, board_rows
 from reports.statistics.contrasts import headline_contrasts
 
 SUITE = "emoji_noisy"
@@ -47,7 +50,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> I
 def test_the_page_is_whole_and_shows_foreign_text(made: SimpleNamespace) -> None:
     text = (made.out / "index.html").read_text()
     links = re.findall(r"<(?:a|img|script|link|iframe)\b[^>]*?(?:href|src)=\"?([^\"\s>]+)", text)
-    assert [link for link in links if link != "data:,"] == ["board.csv"]
+    papers = [link for link in links if link.startswith("https://scholar.google.com/")]
+    assert [link for link in links if link not in ("data:,", *papers)] == ["board.csv"]
+    assert len(papers) == 8, "each row leads to its paper"
     assert {path.name for path in made.out.iterdir()} == {"index.html", "board.csv"}
     assert "url(" not in text
     assert EVIL not in text
@@ -82,6 +87,17 @@ def test_other_files_are_not_overwritten_and_sources_without_runs_are_refused(tm
     assert not (tmp_path / "out").exists()
 
 
+_ALL = """
+for (const one of document.querySelectorAll("select")) one.value = "";
+document.querySelector("select").dispatchEvent(new Event("change", {bubbles: true}));
+"""
+_OPENED = """
+const rows = [...document.querySelectorAll("#board tbody tr:not([hidden])")];
+const offered = name => [...document.querySelector(`select[name=${name}]`).options].filter(one => !one.disabled);
+return [location.hash, rows.map(row => [row.dataset.suite, row.dataset.noise, Number(row.cells[1].dataset.v)]),
+  ["suite", "noise", "method"].map(name => offered(name).map(one => one.value)),
+  document.querySelector(".place").checkVisibility()];
+"""
 _DRIVER = """
 const said = {};
 const shown = () => [...document.querySelectorAll("#board tbody tr:not([hidden])")];
@@ -90,10 +106,10 @@ const select = document.querySelector("select[name=method]");
 select.value = "sogclr"; select.dispatchEvent(new Event("change", {bubbles: true}));
 said.filtered = shown().map(row => row.dataset.method);
 select.value = ""; select.dispatchEvent(new Event("change", {bubbles: true}));
-const head = document.querySelector('th[data-place="3"]');
+const head = document.querySelector('th[data-place="1"]');
 for (const order of ["down", "up"]) {
   head.querySelector("button").click();
-  said[order] = shown().map(row => Number(row.cells[3].dataset.v)); said[order + "_aria"] = head.ariaSort;
+  said[order] = shown().map(row => Number(row.cells[1].dataset.v)); said[order + "_aria"] = head.ariaSort;
 }
 const controls = [...document.querySelectorAll("#board th button, select, .scroll")];
 said.controls = new Set(controls.map(one => one.tagName)).size;
@@ -107,12 +123,13 @@ return said;
 """
 _FOCUSED = "return document.activeElement.closest('th')?.dataset.place"
 _SORTED = """
-const head = document.querySelector('th[data-place="3"]');
-const values = [...document.querySelectorAll("#board tbody tr")].map(row => Number(row.cells[3].dataset.v));
+const head = document.querySelector('th[data-place="1"]');
+const values = [...document.querySelectorAll("#board tbody tr")].map(row => Number(row.cells[1].dataset.v));
 return [head.ariaSort, values, document.activeElement === head.querySelector("button")];
 """
 _SHOWN = """
-const row = document.querySelector("tbody tr"), seen = [...row.cells].filter(one => one.checkVisibility());
+const row = document.querySelector("tbody tr:not([hidden])");
+const seen = [...row.cells].filter(one => one.checkVisibility());
 const inside = one => one.getBoundingClientRect().right <= innerWidth;
 return [seen.filter(inside).map(one => one.innerText), document.documentElement.scrollWidth];
 """
@@ -120,6 +137,7 @@ return [seen.filter(inside).map(one => one.innerText), document.documentElement.
 
 def test_filters_and_sorting_in_a_browser_without_a_request(made: SimpleNamespace, tab: Tab) -> None:
     tab.open((made.out / "index.html").read_text())
+    tab.run(_ALL)
     said = tab.run(_DRIVER)
     assert said["before"] == 8
     assert said["filtered"] == ["sogclr", "sogclr"]
@@ -131,10 +149,45 @@ def test_filters_and_sorting_in_a_browser_without_a_request(made: SimpleNamespac
     assert said["width"] <= 0, "the page itself does not scroll sideways"
 
 
+def test_it_opens_on_one_suite_and_noise_and_the_address_keeps_the_choice(made: SimpleNamespace, tab: Tab) -> None:
+    text = (made.out / "index.html").read_text()
+    tab.open(text)
+    address, rows, (suites, noises, methods), place = tab.run(_OPENED)
+    suite, noise = f"{SUITE} (store)", "40 % shuffled captions"
+    assert parse_qs(address.removeprefix("#")) == {"suite": [suite], "noise": [noise]}
+    assert {(own, at) for own, at, _ in rows} == {(suite, noise)}
+    values = [value for *_, value in rows]
+    assert values == sorted(values, reverse=True), "the best stands first"
+    assert (len(values), place) == (3, False)
+    assert suites == ["", suite, f"{SUITE} (small)"]
+    assert (noises, methods) == (["", "0 % shuffled captions", noise], ["", "clip", "sogclr", "oracle"])
+    kept = "location.hash = 'suite=emoji_noisy+(small)'; return new Promise(done => setTimeout(done, 50));"
+    tab.run(kept)
+    address, rows, (suites, noises, methods), place = tab.run(_OPENED)
+    assert {own for own, *_ in rows} == {f"{SUITE} (small)"}
+    assert methods == ["", "clip"], "a choice without a row is not offered"
+
+
+def test_less_is_better_sorts_upwards_and_arrow_and_mark_agree(made: SimpleNamespace) -> None:
+    (source,) = [Source(load(SUITE, made.store))]
+    rows = list(board_rows("store", source))
+    lower = [replace(row, higher_is_better=False) for row in rows if row.noise.startswith("40")]
+    text = page(lower, [])
+    shown = re.findall(r'<tr[^>]*data-method="(\w+)"', text)
+    assert shown == [row.method for row in sorted(lower, key=lambda row: row.score.value or 0)]
+    assert "top-1 ↓" in text
+    assert ("▼ +" in text, "▲ +" in text) == (True, False), "more successes of an attack are worse"
+    assert "▲ +" in page([row for row in rows if row.noise.startswith("40")], [])
+    home = page(rows, [], "https://docs.example/")
+    assert '<a class="small" href="https://docs.example/generated/methods/clip.html">docs</a>' in home
+    assert '<a href="https://docs.example/">Documentation</a>' in home
+
+
 def test_heads_sort_by_real_keys(made: SimpleNamespace, tab: Tab) -> None:
     tab.open((made.out / "index.html").read_text())
+    tab.run(_ALL)
     steps = 0
-    while tab.run(_FOCUSED) != "3":
+    while tab.run(_FOCUSED) != "1":
         tab.press("Tab")
         steps += 1
         assert steps < 20, "the keyboard does not reach the head of the scores"
@@ -151,7 +204,7 @@ def test_a_phone_shows_method_score_and_difference_without_a_scroll(made: Simple
     tab.resize(390)
     tab.open((made.out / "index.html").read_text())
     (method, score, *others), width = tab.run(_SHOWN)
-    assert method.split("\n")[-1].startswith(f"{SUITE}, ")
-    assert re.fullmatch(r"\d+\.\d ± \d+\.\d", score)
+    assert method
+    assert re.fullmatch(r"\d+\.\d ± \d+\.\d", score.split("\n")[0])
     assert others, "the difference stands beside them"
     assert width <= 390

@@ -124,9 +124,22 @@ def test_widths_that_no_paper_has_are_refused(many: bench.Results) -> None:
 def test_a_report_has_figures_for_a_column_if_it_is_asked_for_them(tmp_path: Path, stores: SimpleNamespace) -> None:
     stores.write_store(tmp_path, methods=stores.METHODS[:3], seeds=(0,), curve=(), diagnostics=False)
     results = bench.Results(tmp_path)
-    folder = results.report(SUITE, widths=("page", "column")).parent / "figures"
+    folder = results.report(SUITE, widths=("column",)).parent / "figures"
     names = {path.name for path in folder.iterdir()}
-    assert {"radar.png", "radar.pdf", "radar-column.pdf"} <= names
+    assert names == {"noise.png", "noise.pdf", "noise-column.pdf"}, "and the radar where it is asked for alone"
     assert {path.name for path in results.report(SUITE).with_name("figures").iterdir()} == {
         name for name in names if not name.endswith("-column.pdf")
     }
+
+
+def test_a_report_says_which_figures_have_no_room_in_a_column(many: bench.Results) -> None:
+    run = CliRunner().invoke(app, ["report", SUITE, "--results", str(many.folder), "--figures", "column"])
+    assert run.exit_code == 0, run.output
+    said = "no room in a column (3.3 inches wide and at most 9 high) at letters that can be read: "
+    (line,) = [line for line in run.stdout.splitlines() if line.startswith(said)]
+    left_out = set(line.removeprefix(said).split(", "))
+    assert left_out >= PAGE_ALONE
+    assert not left_out & EVERYWHERE
+    there = {path.name for path in (many.folder / SUITE / "figures").glob("*.pdf")}
+    assert {f"{name}.pdf" for name in left_out} <= there, "as wide as a page they stay"
+    assert not {f"{name}-column.pdf" for name in left_out} & there

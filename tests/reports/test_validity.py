@@ -15,7 +15,7 @@ from bench.store import Store
 from reports.compare import compare
 from reports.figures import figure_style as drawing
 from reports.figures.kept import kept_picture
-from reports.pages.answer import answers, judged
+from reports.pages.answer import answers, validity_sentences
 from reports.pages.html import page
 from reports.reference.agreement import ranking
 from reports.results import Results, RunResult, load
@@ -25,6 +25,7 @@ from reports.statistics.kept import kept
 from reports.statistics.validity import validity
 from reports.tables.csv import table_csv
 from reports.tables.suite_tables import tables
+from reports.tables.table import signed
 
 SUITE = "emoji_noisy"
 CLEAN, NOISE = "0 % shuffled captions", "40 % shuffled captions"
@@ -116,7 +117,7 @@ def test_what_is_not_stored_is_unknown(plain: Results) -> None:
     results = Results(results.plan, runs)
     unknown = {name for name, outcome in outcomes(results).items() if outcome == "unknown"}
     assert unknown == {"wrong captions learned", "trained out", "tuned"}
-    assert "not known; memorisation was not measured" in validity(results)[0].sentence
+    assert "unknown; memorisation was not measured" in validity(results)[0].sentence
     untuned = Results({**results.plan, "tuning": None}, runs)
     assert "no row was tuned" in validity(untuned)[0].checks[-1].sentence
 
@@ -148,15 +149,15 @@ def test_with_budgets_the_slope_over_the_shorter_one_counts_and_the_longest_come
     gain = (ends[NOISE] - ends[CLEAN]) / ends[NOISE] * np.log(4 / 3) / np.log(16)
     assert 0.04 < gain < 0.06
     trained = {check.name: check for check in longest.checks}["trained out"]
-    assert (trained.outcome, f"CLIP {100 * gain:+.1f} %" in trained.sentence) == ("fail", True)
+    assert (trained.outcome, f"CLIP {signed(gain)} %" in trained.sentence) == ("fail", True)
 
 
 def test_it_comes_first_on_the_page_and_in_every_answer(plain: Results, bounded: Store) -> None:
     results = planted(plain, good, memorised=0.04)
     text = page(results, [tables(plain)[0]])
-    assert 0 < text.index('id="validity"') < text.index('id="answer"')
+    assert 0 < text.index('id="answer"') < text.index('id="validity"') < text.index('id="overview"')
     assert "wrong captions learned: fail" in text
-    assert judged(results)[0].startswith("Can this comparison speak of robustness? 40 %")
+    assert validity_sentences(results)[0].startswith("Can this comparison speak of robustness? 40 %")
     assert compare(SUITE, bounded, "near").text().startswith("Can this comparison speak of robustness? 40 %")
 
 
@@ -258,8 +259,14 @@ def test_a_difference_under_noise_is_told_with_that_on_clean_pairs(plain: Result
     clean, noisy = headline_contrasts(plain)
     better = max(noisy.gains, key=lambda label: noisy.gains[label].value)
     gain = 100 * np.mean([clean.values[better][seed] - clean.values["clip"][seed] for seed in range(5)])
-    assert f"{plain.named(better)} {100 * noisy.gains[better].value:+.1f} (" in answers(plain)[1]
-    assert f"; {gain:+.1f} on clean pairs)" in answers(plain)[1]
+    assert f"{plain.named(better)} {signed(noisy.gains[better].value)} (" in answers(plain)[1]
+    assert f"; {signed(gain / 100)} on clean pairs)" in answers(plain)[1]
     assert "on clean pairs" not in answers(plain)[0]
-    assert f"on clean pairs {better} - clip is {gain:+.1f}" in compare(SUITE, bounded, better).verdict
-    assert f"on clean pairs {better} - clip is {gain:+.1f}" in compare(SUITE, bounded, "clip", better).verdict
+    assert (
+        f"on clean pairs {plain.named(better)} - CLIP is {signed(gain / 100)}"
+        in compare(SUITE, bounded, better).verdict
+    )
+    assert (
+        f"on clean pairs {plain.named(better)} - CLIP is {signed(gain / 100)}"
+        in compare(SUITE, bounded, "clip", better).verdict
+    )

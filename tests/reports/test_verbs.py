@@ -120,10 +120,10 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     assert line.test is not None
     assert line.test.low < line.gap < line.test.high
     assert dict(found.cost)["0 % shuffled captions"] == pytest.approx(1.15, rel=1e-6)
-    assert "sogclr is better than clip" in found.verdict
+    assert "SogCLR is better than CLIP" in found.verdict
     assert found.verdict.count("\n") == 0
     back = compare(SUITE, three, "clip", "sogclr")
-    assert "sogclr is better than clip" in back.verdict
+    assert "SogCLR is better than CLIP" in back.verdict
     assert "clip at 0.87 times the cost of sogclr" in back.verdict
     text = found.text()
     assert text.startswith("\n".join((*found.validity, "", found.verdict, "")))
