@@ -90,7 +90,7 @@ class Results:
         methods: Sequence[str] = (),
         width: Literal["page", "column"] | None = None,
     ) -> Figure:
-        """Return a figure of the report, such as "differences", "recovered", "radar", "noise", "cost", "course",
+        """Return a figure of the report, such as "answer", "differences", "radar", "noise", "cost", "course",
         "shares", "before_after" or "embeddings".
 
         methods: labels to draw, for the radar, which shows a few unless it is asked for others. width: of a paper, a

@@ -18,7 +18,6 @@ FIGURES: Mapping[str, tuple[str, str]] = {
     "differences": ("forest", "forest"),
     "regimes": ("regimes", "regimes_picture"),
     "kept": ("kept", "kept_picture"),
-    "recovered": ("forest", "recovered"),
     "radar": ("radar", "radar"),
     "noise": ("scores", "against_noise"),
     "cost": ("scores", "against_cost"),

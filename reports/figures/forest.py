@@ -1,23 +1,20 @@
-"""Differences to the baseline on the headline number as a forest plot, and the recovered gap over noises."""
+"""Differences to the baseline on the headline number as a forest plot, under each noise or under one."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.ticker import MaxNLocator
 
-from reports.figures.chosen import OTHER, about_others, line_styles, named_in
-from reports.figures.figure_style import MARK, Sheet, broken, finish, handles, marked, medium, named, plain
+from reports.figures.figure_style import Sheet, finish, marked, medium, plain
 from reports.figures.pictures import Picture, style_of
 from reports.results import Results
 from reports.statistics.contrasts import Contrast, headline_contrasts
 from reports.tables.table import signed
 
 SIGNIFICANT, INCONCLUSIVE = "#0072b2", "#aaaaaa"  #: colours of the answer
-CROWDED = 30  #: intervals beside each other that a column of a paper has no room for
 
 
 def forest(results: Results) -> Picture | None:
@@ -110,44 +107,3 @@ def _lines(panel: Axes, results: Results, contrast: Contrast, labels: Sequence[s
     panel.set_ylim(len(labels) - 0.5, -0.5)
     panel.tick_params(axis="x", labelsize=7)
     panel.grid(axis="y", visible=False)
-
-
-def recovered(results: Results) -> Picture | None:
-    """The share of the oracle's gain over noises on the headline number; only where the gap is resolved."""
-    shown = [one for one in headline_contrasts(results) if one.is_resolved]
-    shares = {
-        label: {place: ratio for place, one in enumerate(shown) if (ratio := one.recovered(label))}
-        for label in results.ranked
-        if label != results.baseline
-    }
-    methods = [label for label, ratios in shares.items() if ratios]
-    if not methods:
-        return None
-    styles = line_styles(results, methods)
-    named_rows = named_in(styles)
-    if medium().name == "column" and len(shown) * len(named_rows) > CROWDED:
-        return None
-    sheet = Sheet(handles(results, named_rows), 1, 5.75, 3.2, (0.75, 0.2, 0.5, 0.15))
-    panel = sheet.panel(0, ylabel="recovered gap")
-    for label, style in styles.items():
-        ratios, aside = shares[label], 0.0
-        if style is not OTHER:  # beside each other, so that intervals can be seen
-            aside = 0.5 * (named_rows.index(label) / max(1, len(named_rows) - 1) - 0.5)
-        places = [place + aside for place in ratios]
-        for place, ratio in zip(places, ratios.values(), strict=True) if style is not OTHER else ():
-            panel.plot([place, place], [ratio.low, ratio.high], color=style["color"], linewidth=0.8)
-        panel.plot(places, [ratio.value for ratio in ratios.values()], **{**MARK, **style, "linewidth": 0.8})
-    for level, words in ((0, named(results.named(results.baseline))), (1, "oracle")):
-        panel.axhline(level, color="#888888", linewidth=0.8)
-        panel.text(len(shown) - 0.45, level, words, va="bottom", ha="right", fontsize=medium().names)
-    panel.set_xlim(-0.5, len(shown) - 0.4)
-    room = 0.9 * (sheet.across - 0.95) / len(shown) if medium().width else math.inf
-    panel.set_xticks(range(len(shown)), [broken(one.noise, room) for one in shown])
-    caption = (
-        f"Which share of the oracle's gain over {results.named(results.baseline)} a method recovers on "
-        f"{shown[0].measure.column.label}: mean over mean with Fieller's 95 % interval over seeds. All shares under "
-        "one noise have one denominator." + about_others(results, styles)
-    )
-    unresolved = [one.noise for one in headline_contrasts(results) if one.gap and not one.is_resolved]
-    caption += f" Not under {', '.join(unresolved)}, where the gap is not resolved." if unresolved else ""
-    return finish("recovered", caption, sheet.figure)

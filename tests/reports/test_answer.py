@@ -15,7 +15,7 @@ from reports.build import build
 from reports.figures import figure_style as drawing
 from reports.figures import scores as figures
 from reports.figures.figure_registry import FIGURES, draw_all
-from reports.figures.forest import SIGNIFICANT, answer, forest, recovered
+from reports.figures.forest import SIGNIFICANT, answer, forest
 from reports.pages.answer import (
     _answer,
     answers,
@@ -120,7 +120,6 @@ def test_one_seed_answers_nothing(one: Store) -> None:
     results = load(SUITE, one)
     assert all("no test yet; it takes 3 seeds" in text for text in answers(results))
     assert forest(results) is None
-    assert recovered(results) is None
 
 
 def test_only_what_is_shown_is_filled(results: Results) -> None:
@@ -161,25 +160,7 @@ def test_the_answer_is_one_noise_sorted_with_what_is_significant_in_colour(resul
     assert f"{100 * shown.gap.value:+.1f}" in panel.texts[0].get_text()
 
 
-def test_the_recovered_gap_is_drawn_where_it_is_resolved(results: Results) -> None:
-    with drawing.look():
-        picture = recovered(results)
-    assert picture is not None
-    assert picture.figure is not None
-    (panel,) = picture.figure.axes
-    shown = [one for one in headline_contrasts(results) if one.is_resolved]
-    assert [one.noise for one in headline_contrasts(results) if one.gap and one not in shown] == []
-    assert "not resolved" not in picture.caption
-    assert [text.get_text() for text in panel.get_xticklabels()] == [one.noise for one in shown]
-    heights = {
-        round(float(y), 9) for line in panel.lines if len(line.get_ydata()) == len(shown) for y in line.get_ydata()
-    }
-    for label in results.ranked:
-        ratio = shown[0].recovered(label) if label != "clip" else None
-        assert ratio is None or round(ratio.value, 9) in heights
-
-
-def test_a_noise_whose_gap_is_not_resolved_is_named_under_the_figure(tmp_path: Path, stores: SimpleNamespace) -> None:
+def test_a_noise_whose_gap_is_not_resolved_has_no_band(tmp_path: Path, stores: SimpleNamespace) -> None:
     """Under the first noise the oracle is a row that is worse than the baseline."""
     methods = (*stores.METHODS[:2], ("oracle", "CLIP", 1.4, "cosine"))
     store = stores.write_store(tmp_path, methods=methods, rates=(0.2, 0.4), curve=(), diagnostics=False)
@@ -193,9 +174,7 @@ def test_a_noise_whose_gap_is_not_resolved_is_named_under_the_figure(tmp_path: P
     kept += [replace(run, method="oracle") for run in worse]
     results = Results(plan, tuple(kept))
     with drawing.look():
-        picture, differences = recovered(results), forest(results)
-    assert picture is not None
-    assert picture.caption.endswith(" Not under 20 % shuffled captions, where the gap is not resolved.")
+        differences = forest(results)
     assert differences is not None
     assert differences.figure is not None
     bands = {panel.get_title(): len(panel.patches) for panel in differences.figure.axes}

@@ -23,7 +23,7 @@ from reports.results import Results, load
 
 SUITE = "emoji_noisy"
 EVERYWHERE = {"differences", "radar", "noise"}  #: figures that a column has room for with 23 methods
-PAGE_ALONE = {"recovered", "cost", "similarities"}
+PAGE_ALONE = {"cost", "similarities"}
 
 
 @pytest.fixture(scope="module")
