@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
@@ -27,7 +26,6 @@ _CAPTION = (
     "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, in "
     "percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
 )
-NAMED = 14  #: axes whose names have room around a panel on the screen
 
 
 @look()
@@ -52,13 +50,19 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     if len(axes) < 3 or not shown:
         return None
     tops = [max((row[i] for row in shown.values() if row[i] > 0), default=1.0) for i in range(len(axes))]
-    labels = [f"{name}\n0 to {show(top, 'percent')}" for (name, _), top in zip(axes, tops, strict=True)]
+    key = [
+        f"{place}  {', '.join(name.splitlines())}, 0 to {show(top, 'percent')}"
+        for place, ((name, _), top) in enumerate(zip(axes, tops, strict=True), start=1)
+    ]  # names would cover each other, so a number stands at each spoke
     drawn = [label for label in chosen if any((label, noise) in shown for noise in results.noises)]
-    sheet, labels = _sheet(handles(results, drawn), list(results.noises), labels)
+    noises, side = list(results.noises), 2.0 if medium().width else 4.0
+    margins = 0.2, 0.2, 0.22, 0.45
+    legend = handles(results, drawn)
+    sheet = Sheet(legend, len(noises), side, side + 0.1, margins, least=1.6, titles=noises, key=key)
     for place, noise in enumerate(results.noises):
         panel = sheet.panel(place)
-        _rings(panel, labels)
-        panel.set_title(panel.get_title() or plain(noise), pad=15 if sheet.key else 36)
+        _rings(panel, len(axes))
+        panel.set_title(panel.get_title(), pad=15)
         for label in drawn:
             if (label, noise) in shown:
                 shares = [value / top for value, top in zip(shown[label, noise], tops, strict=True)]
@@ -73,21 +77,6 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
             f'{BEST} best of the others on the headline number; Results.figure("radar", methods=[...]) draws any.'
         )
     return finish("radar", caption, sheet.figure)
-
-
-def _sheet(legend: Sequence[Artist], noises: Sequence[str], labels: list[str]) -> tuple[Sheet, list[str]]:
-    """Return the sheet of the panels, and what stands at their spokes.
-
-    In a paper, and where names of many axes would cover each other, it is a number that is explained under the panels.
-    """
-    if medium().width or len(labels) > NAMED:
-        key = [f"{place}  {', '.join(label.splitlines())}" for place, label in enumerate(labels, start=1)]
-        margins = 0.2, 0.2, 0.22, 0.45
-        wide = 2.0 if medium().width else 4.0
-        sheet = Sheet(legend, len(noises), wide, wide + 0.1, margins, least=1.6, titles=noises, key=key)
-        return sheet, [str(place) for place, _ in enumerate(labels, start=1)]
-    aside = 0.1 + 0.052 * max(len(line) for label in labels for line in label.splitlines())  # inches of a wide letter
-    return Sheet(legend, len(noises), 3.0 + 2 * aside, 4.6, (aside, aside, 0.6, 1.0)), labels
 
 
 def _axes(results: Results) -> list[tuple[str, Measure]]:
@@ -132,17 +121,16 @@ def _web(shares: Sequence[float]) -> tuple[list[float], list[float]]:
     return [*x, x[0]], [*y, y[0]]
 
 
-def _rings(panel: Axes, labels: Sequence[str]) -> None:
-    """Rings at quarters and spokes, with labels outside the rim, each on its own side."""
+def _rings(panel: Axes, axes: int) -> None:
+    """Rings at quarters and spokes, with their numbers outside the rim, each on its own side."""
     panel.set(xlim=(-1.03, 1.03), ylim=(-1.03, 1.03), aspect="equal")
     panel.set_axis_off()
-    x, y = _web([1.0] * len(labels))
+    x, y = _web([1.0] * axes)
     rings = [[(share * a, share * b) for a, b in zip(x, y, strict=True)] for share in (0.25, 0.5, 0.75, 1.0)]
     spokes = [[(0.0, 0.0), end] for end in zip(x[:-1], y[:-1], strict=True)]
     colours = ["#dddddd"] * 3 + ["#bbbbbb"] + ["#dddddd"] * len(spokes)
     panel.add_collection(LineCollection([*rings, *spokes], colors=colours, linewidths=0.7), autolim=False)
-    inches = panel.bbox.height / panel.figure.dpi
-    half = max(label.count("\n") + 1 for label in labels) * medium().line / 2 * 2.06 / inches  # of a label's height
-    for across, up, label in zip(x, y, labels, strict=False):  # the last corner is the first again
+    half = medium().line * 1.03 * panel.figure.dpi / panel.bbox.height  # of a number's height
+    for number, across, up in zip(range(1, axes + 1), x, y, strict=False):  # the last corner is the first again
         side = "center" if abs(across) < 0.1 else "left" if across > 0 else "right"
-        panel.text(1.06 * across, (1.06 + half) * up, label, ha=side, va="center", fontsize=medium().names)
+        panel.text(1.06 * across, (1.06 + half) * up, str(number), ha=side, va="center", fontsize=medium().names)

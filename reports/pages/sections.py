@@ -25,16 +25,6 @@ FIDELITY = {  #: class of fidelity -> what it says
     "reconstructed": "parts are not stated in the paper and were filled in; not verified",
     "unchecked": "its author says that it equals other code, but brings no values that show it; not verified",
 }
-_STATES = {
-    "missing": "not started, or not measured: this evaluation was not asked for, or made under another protocol alone",
-    "trained": "finished, but evaluations of this suite are not stored; the same command computes them",
-    "running": "a process is at work on it now",
-    "interrupted": "stopped on the way; the same command resumes it",
-    "failed": "stopped by an error, which stands in the list of runs",
-    "damaged": "a file of the run cannot be read; the list of runs names it",
-}
-
-
 LONG = 40  #: letters of a cell from which on it is broken into lines
 MANY = 20  #: lines or entries from which on a part of the page is folded
 
@@ -108,7 +98,7 @@ def _outcome(check: Check) -> Html:
 
 
 def notes_section(results: Results) -> Html:
-    """What n, ± and the words in place of numbers mean, and the notes that all tables share."""
+    """What n and ± mean, and the notes that all tables share."""
     seeds = len(results.plan["seeds"])
     spread = (
         "There is one seed: n = 1. A different seed would give different numbers, and one number says nothing of how "
@@ -117,16 +107,13 @@ def notes_section(results: Results) -> Html:
         else f"24.6 ± 0.3 is mean and standard deviation over n = {seeds} runs that differ in their seed only: initial "
         "weights, order, augmentation and which pairs are corrupted."
     )
-    occurring = {run.state for run in results.runs} - {"done"}
-    states = together(html("<li><i>{}</i>: {}</li>", one, _STATES[one]) for one in _STATES if one in occurring)
     return html(
         """<section id="notes"><h2>Notes</h2>
 <p>Every method trained on the same pairs with the same corruption, order, towers and budget; only the method differs.
 Compare within a block: each block is one noise, under one pair of towers. A click on a number shows the runs behind
-it; a click on a heading sorts.</p><ul><li>{}</li>{}</ul>
+it; a click on a heading sorts.</p><p>{}</p>
 <h3 id="shared">Notes on all tables</h3><ol class="notes">{}</ol></section>""",
         spread,
-        states,
         together(html("<li>{}</li>", note) for note in context(results)),
     )
 

@@ -17,7 +17,7 @@ from bench.resources import published_folder
 from bench.store import Record, RunStore
 from bench.suite.suite import load_suite
 from reports.figures.figure_registry import FIGURES
-from reports.figures.radar import NAMED, _axes, radar
+from reports.figures.radar import _axes, radar
 from reports.papers.layouts import PAPERS
 from reports.results import Results, RunResult
 
@@ -122,7 +122,7 @@ def test_a_radar_has_the_axes_of_the_papers_figure_where_a_suite_has_those_data_
 
 
 def test_names_of_many_axes_do_not_cover_each_other() -> None:
-    sets = [f"set number {place}" for place in range(NAMED + 1)]
+    sets = [f"set number {place}" for place in range(15)]
     entry = {"label": "clip", "score": "cosine", "fidelity": "derived", "method": "clip"}
     plan = {
         "datasets": {name: {} for name in sets},
