@@ -184,7 +184,7 @@ def test_the_page_is_well_formed_and_its_links_lead_somewhere(outline: Outline) 
 
 def test_the_page_needs_no_network(text: str, outline: Outline) -> None:
     assert all(source.startswith("data:") for source in outline.sources)
-    assert len(outline.sources) == 5
+    assert len(outline.sources) == 6
     loaded = re.sub(r'<a href="https://(arxiv.org/abs|scholar.google.com)/[^"]*">', "", text)  # a click leaves the page
     assert not re.search(r"https?://|@import|url\(", loaded)
     assert 'name="viewport"' in text
