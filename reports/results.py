@@ -72,13 +72,6 @@ class RunResult:
         return self.status["state"] == "done" and not self.ledger
 
     @property
-    def hardware(self) -> str:
-        """The device and the number of cores; "" if they are not known."""
-        hardware = self.environment.get("hardware") or {}
-        cores = f", {hardware['cores']} cores" if hardware.get("cores") else ""
-        return f"{hardware['device']}{cores}" if hardware.get("device") else ""
-
-    @property
     def over_budget(self) -> bool:
         return bool(self.ledger.get("over_budget"))
 
@@ -121,13 +114,10 @@ class Results:
         return str(self.plan.get("baseline") or next(iter(self.methods)))
 
     def named(self, label: str) -> str:
-        """What a reader sees of a row: its method's title, with what the suite's own label adds to the method's name.
-
-        "clip" is "CLIP", "clip filtered" is "CLIP filtered"; a label that does not begin with the name stays.
-        """
+        """What a reader sees of a row: "clip" is "CLIP", "clip filtered" is "CLIP filtered", other labels stay."""
         entry = self.methods[label]
-        name, title = entry.get("method", label), str(entry.get("title", label))
-        return title + label.removeprefix(name) if label == name or label.startswith(f"{name} ") else label
+        added = label.removeprefix(entry.get("method", label))
+        return f"{entry.get('title', label)}{added}" if added != label and added[:1] in ("", " ", ",") else label
 
     def titled(self, row: Row) -> str:
         """What a reader sees of a line of a table."""

@@ -40,12 +40,19 @@ def last_run(results: Results) -> str:
     return f"{datetime.fromtimestamp(max(ends), UTC):%Y-%m-%d}" if ends else ""
 
 
+def hardware(run: RunResult) -> str:
+    """The device and the number of cores; "" if they are not known."""
+    known = run.environment.get("hardware") or {}
+    cores = f", {known['cores']} cores" if known.get("cores") else ""
+    return f"{known['device']}{cores}" if known.get("device") else ""
+
+
 def provenance(results: Results) -> str:
     """When the last run finished, by which version of bench, and on which machines; "" before the first."""
     if not (day := last_run(results)):
         return ""
     packages = {run.environment.get("packages", {}).get("robust-cl-bench", "") for run in results.runs}
-    machines = Counter(filter(None, (run.hardware for run in results.runs))).most_common()
+    machines = Counter(filter(None, map(hardware, results.runs))).most_common()
     others = " and others" if len(machines) > 1 else ""
     versions = ", ".join(f"bench {one}" for one in sorted(filter(None, packages)))
     return " · ".join(filter(None, (f"last run {day}", versions, *(f"{name}{others}" for name, _ in machines[:1]))))

@@ -15,7 +15,7 @@ from bench.store.pack import ARCHIVE, ARCHIVE_SUFFIX, RERUN_SUFFIX
 from bench.store.reading import read_json
 from reports.headlines import headlines, primary
 from reports.measure import cell
-from reports.pages.sections import paper_link
+from reports.pages.sections import hardware, paper_link
 from reports.results import Results, load, uses
 from reports.statistics.contrasts import headline_contrasts
 from reports.statistics.paired import Difference
@@ -133,7 +133,7 @@ def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
                 rate=entry["rate"],
                 fidelity=computed.fidelity.get(label, STATED) if computed else about["fidelity"],
                 budget=_budget(results.budget(noise), results.plan["budget"]["kind"]),
-                hardware="; ".join(sorted(filter(None, {one.hardware for one in runs}))) or "unknown",
+                hardware="; ".join(sorted(filter(None, set(map(hardware, runs))))) or "unknown",
                 measure=f"{measure.column.group} {measure.column.label}",
                 higher_is_better=bool(measure.column.higher_is_better),
                 score=cell(runs, measure, about["score"]),
