@@ -79,7 +79,7 @@ def test_a_row_without_steps_blocks_itself_alone(suite: bench.Suite, tmp_path: P
     lines = bench.dry_run(short, tmp_path, gpus=8)
     assert sum("clip, clean" in line for line in lines) == 2
     (said,) = [line for line in lines if "ncu" in line]
-    assert said.startswith("cannot be made: ncu: budget.samples: 32 leaves no step for phase ")
+    assert said.startswith("cannot be executed: ncu: budget.samples: 32 leaves no step for phase ")
     assert any(line.startswith("training ") and " on 8 A100, " in line for line in lines)
     with pytest.raises(bench.UserError, match=r"^ncu: budget\.samples: 32 leaves no step for phase"):
         bench.run_suite(short, tmp_path / "out")

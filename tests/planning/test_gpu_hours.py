@@ -127,7 +127,7 @@ def test_evaluation_is_the_forwards_on_the_catalogues_counts(tmp_path: Path, eva
         )
     )
     last = cost.lines[-1]
-    assert last.startswith("reading is not in the hours")
+    assert last.startswith("hours exclude reading")
     assert f"{pairs:,.0f} pairs/s are decoded in training and {images:,.0f} images/s in evaluation" in last
 
 

@@ -1,4 +1,4 @@
-"""A suite's treatment of its training data: which rows a run may see, what its id holds, and what stays the same."""
+"""A suite's selection of training data: which rows a run may see, what its id holds, and what stays the same."""
 
 from __future__ import annotations
 
