@@ -279,7 +279,7 @@ def test_with_one_seed_the_page_says_what_that_means(one: Store) -> None:
 def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) -> None:
     results = load(SUITE, three)
     first, again = pictures(results, ["page"]), pictures(results, ["page"])
-    assert [picture.name for picture in first] == ["differences", "kept", "radar", "noise", "cost"]
+    assert [picture.name for picture in first] == ["answer", "differences", "kept", "radar", "noise", "cost"]
     for one, two in zip(first, again, strict=True):
         assert one.png.startswith(b"\x89PNG")
         assert one.pdf["page"].startswith(b"%PDF")
@@ -344,7 +344,7 @@ def figures_of(results: Results) -> dict[str, Figure]:
 
 def test_no_word_of_a_figure_is_cut_off(three: Store) -> None:
     sheets = figures_of(load(SUITE, three))
-    assert set(sheets) == {"differences", "kept", "radar", "noise", "cost"}
+    assert set(sheets) == {"answer", "differences", "kept", "radar", "noise", "cost"}
     for figure in sheets.values():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()  # for the last time it was drawn with other pixels an inch
