@@ -94,11 +94,11 @@ def worker(
     """
 
     def lead() -> int:
-        from bench.launch.launchers import LaunchRequest
+        from bench.launch.launchers import LaunchOptions
         from bench.launch.worker import work_on_queue
 
         store_at(results)
-        return _conclude(work_on_queue(results, suite or (), LaunchRequest(jobs, gpus, processes, track)))
+        return _conclude(work_on_queue(results, suite or (), LaunchOptions(jobs or 0, gpus, processes, track)))
 
     raise typer.Exit(_on_all_ranks(plugin, data, results, lead))
 

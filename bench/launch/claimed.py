@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench.console.progress import Progress
 from bench.errors import DISK_FULL_ERRNOS, errno_of, system_fault
 from bench.launch.execute import execute_run
+from bench.launch.launchers import SEQUENTIAL, LaunchOptions
 from bench.launch.ranks import ALONE, Ranks, error_status, message_of
 from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, split_complete
 from bench.planning.planned import Planned
@@ -21,20 +22,41 @@ from bench.training.inputs import InputsReader
 from bench.training.loop import Interrupted
 
 
-@dataclass(frozen=True)
-class LaunchOptions:
-    """Distribution of one call's runs over this machine. No option changes a result."""
+@dataclass
+class Call:
+    """One call that executes runs: where they are stored, who is told of them, and what became of them so far."""
 
-    jobs: int = 1  #: runs that are made at the same time
-    ranks: int = 1  #: processes per run; each takes a GPU if the machine has any
-    track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.TRACKERS`
-    #: when the runs were offered to several workers, in ns by the file system's clock: a run that another worker has
-    #: completed, or that failed since, is not started
-    queued: int | None = None
-    ignore_second_sigint: bool = False  #: whether a second SIGINT does not end the process, because Ray repeats it
+    store: Store
+    progress: Progress
+    options: LaunchOptions = SEQUENTIAL
+    summary: RunOutcomes = field(default_factory=RunOutcomes)
 
+    def end(self, one: Planned, state: RunOutcome, message: str) -> None:
+        """Note the outcome of a run, and say it."""
+        self.summary.add(state, one.id, message)
+        self.progress.run_finished(one.run.title, state, message)
 
-SEQUENTIAL = LaunchOptions()  #: one run after the other, each in the calling process
+    def cannot_start(self, one: Planned) -> bool:
+        """Return whether the reference run that `one` starts from is busy or failed.
+
+        If so, `one` is added to the summary: as busy, or after a call of `mark_failed` as failed. With
+        `options.queued` a run that another worker completed is added as skipped, and one that failed since as failed.
+        """
+        queued, out = self.options.queued, self.store.run(one.id)
+        if queued is not None and split_complete([one], self.store)[1]:
+            self.summary.skipped.append(one.id)
+            return True
+        failed = queued is not None and out.status()["state"] == "failed"
+        if failed and out.path("status.json").stat().st_mtime_ns > (queued or 0):
+            self.end(one, "failed", "no worker tries it again; bench show says why it failed")
+        elif one.reference in self.summary.busy:
+            self.end(one, "busy", "the run it starts from is busy")
+        elif one.reference in self.summary.failed:
+            message = f"the run it starts from, {one.reference[:16]}, failed"
+            self.end(one, *mark_failed(one, self.store, message, {"type": "Reference", "message": message}))
+        else:
+            return False
+        return True
 
 
 def work_on_run(
@@ -143,31 +165,3 @@ def mark_failed(one: Planned, store: Store, message: str, error: dict[str, Any])
     except OSError:  # the folder cannot be claimed, as on a full disk; the run's own error is what counts
         pass
     return "failed", message
-
-
-def cannot_start(
-    one: Planned, summary: RunOutcomes, store: Store, progress: Progress, queued: int | None = None
-) -> bool:
-    """Return whether the reference run that `one` starts from is busy or failed.
-
-    If so, `one` is added to the summary: as busy, or after a call of `mark_failed` as failed. With `queued` (see
-    `LaunchOptions`) a run that another worker completed is added as skipped, and one that failed since as failed.
-    """
-    state: RunOutcome
-    if queued is not None and split_complete([one], store)[1]:
-        summary.skipped.append(one.id)
-        return True
-    out = store.run(one.id)
-    failed = queued is not None and out.status()["state"] == "failed"
-    if failed and out.path("status.json").stat().st_mtime_ns > (queued or 0):
-        state, message = "failed", "no worker tries it again; bench show says why it failed"
-    elif one.reference in summary.busy:
-        state, message = "busy", "the run it starts from is busy"
-    elif one.reference in summary.failed:
-        message = f"the run it starts from, {one.reference[:16]}, failed"
-        state, message = mark_failed(one, store, message, {"type": "Reference", "message": message})
-    else:
-        return False
-    summary.add(state, one.id, message)
-    progress.run_finished(one.run.title, state, message)
-    return True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bench.adapters import registry
 from bench.console import progress
 from bench.errors import UserError
-from bench.launch.launchers import LaunchRequest, find_launcher
+from bench.launch.launchers import LaunchOptions, find_launcher
 from bench.launch.torchrun import launcher_place
 from bench.launch.trackers import refuse_missing_tracker
 from bench.planning import plan_file, requirements, tune
@@ -63,7 +63,7 @@ def run_suite(
     requirements.refuse_missing_inputs(loaded)
     store = Store(Path(results))
     # The launcher looks at the machine before planning times any steps.
-    launch = make.prepare(loaded, store, LaunchRequest(jobs, gpus, processes, track))
+    launch = make.prepare(loaded, store, LaunchOptions(jobs or 0, gpus, processes, track))
     return SuiteRuns(loaded, Planner(store), launch).make()
 
 

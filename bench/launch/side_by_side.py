@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from multiprocessing import Pipe, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -23,10 +24,10 @@ from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.launch.claimed import LaunchOptions, cannot_start, mark_failed, work_on_run
+from bench.launch.claimed import Call, mark_failed, work_on_run
+from bench.launch.launchers import LaunchOptions
 from bench.launch.ranks import ALONE, Ranks
 from bench.machine.processes import STOP_SIGNALS, start_process
-from bench.planning.outcomes import RunOutcome, RunOutcomes
 from bench.planning.planned import Planned
 from bench.store import Store
 from bench.training.inputs import InputsReader
@@ -35,22 +36,16 @@ IMPORTED_MODULES = (__name__, "torch.utils.flop_counter", "pyarrow.parquet")  #:
 MESSAGE_INTERVAL = 0.5  #: seconds between messages on the steps of one run
 
 
-def run_side_by_side(
-    waiting: list[Planned],
-    summary: RunOutcomes,
-    store: Store,
-    progress: Progress,
-    requested: list[int],
-    options: LaunchOptions,
-) -> None:
-    """Execute the runs `waiting` in `options.jobs` teams of `options.ranks`; add the final state of each to `summary`.
+def run_side_by_side(waiting: list[Planned], call: Call, requested: list[int]) -> None:
+    """Execute the runs `waiting` in `options.jobs` teams of `options.ranks`; note the final state of each.
 
     After a stop request to this process, or to one of theirs, every process writes its checkpoint and ends. A process
     that dies fails only its own run.
     """
-    waiting, before = list(waiting), len(summary.skipped)
-    total, started, stopping = before + len(waiting), before, False
-    teams = [_Team(number, store, options, progress.beside()) for number in range(min(options.jobs, len(waiting)))]
+    waiting, summary = list(waiting), call.summary
+    started, stopping = len(summary.skipped), False
+    total = started + len(waiting)
+    teams = [_Team(number, call) for number in range(min(call.options.jobs, len(waiting)))]
     try:
         while True:
             if not stopping and (requested or summary.full or any(team.asked_to_stop for team in teams)):
@@ -59,7 +54,7 @@ def run_side_by_side(
                     team.send(None)
             for team in teams:
                 running = {other.one.id for other in teams if other.one}
-                one = None if team.one or stopping else _next(waiting, running, summary, store, progress, options)
+                one = None if team.one or stopping else _next(waiting, running, call)
                 if one:
                     team.begin(one, started, total)
                     started += 1
@@ -68,21 +63,14 @@ def run_side_by_side(
                 break
             for connection in wait(list(busy), timeout=0.2):
                 assert isinstance(connection, Connection)
-                busy[connection].listen(connection, summary)
+                busy[connection].listen(connection)
     finally:
         for team in teams:
             team.close()
     summary.interrupted += [one.id for one in waiting]
 
 
-def _next(
-    waiting: list[Planned],
-    running: Collection[str],
-    summary: RunOutcomes,
-    store: Store,
-    progress: Progress,
-    options: LaunchOptions,
-) -> Planned | None:
+def _next(waiting: list[Planned], running: Collection[str], call: Call) -> Planned | None:
     """Remove and return the first run of `waiting` that can start now; also remove runs before it that never can."""
     ahead = set(running)
     for one in list(waiting):
@@ -90,7 +78,7 @@ def _next(
             ahead.add(one.id)
             continue
         waiting.remove(one)
-        if not cannot_start(one, summary, store, progress, options.queued):
+        if not call.cannot_start(one):
             return one
     return None
 
@@ -98,8 +86,8 @@ def _next(
 class _Team:
     """The processes that make one run at a time. `number` counts the teams that work beside each other."""
 
-    def __init__(self, number: int, store: Store, options: LaunchOptions, progress: Progress) -> None:
-        self.number, self.store, self.options, self.progress = number, store, options, progress
+    def __init__(self, number: int, call: Call) -> None:
+        self.number, self.call = number, replace(call, progress=call.progress.beside())
         self.one: Planned | None = None
         self.connections: list[Connection] = []
         self.asked_to_stop = False  #: whether one of its processes got SIGTERM
@@ -112,13 +100,14 @@ class _Team:
             self.close(patience=0)
             self._start()
         self.one = one
-        self.progress.run_started(one.run.title, number, total)
+        self.call.progress.run_started(one.run.title, number, total)
         self.send(one)
 
     def _start(self) -> None:
         self._folder = folder = TemporaryDirectory(ignore_cleanup_errors=True)
-        given = (self.number, Path(folder.name) / "meeting", self.store.root, registry.known_plugins(), self.options)
-        for rank in range(self.options.ranks):
+        root, options = self.call.store.root, self.call.options
+        given = (self.number, Path(folder.name) / "meeting", root, registry.known_plugins(), options)
+        for rank in range(options.ranks):
             ours, theirs = Pipe()
             with theirs:
                 self._processes.append(start_process(serve_runs, (theirs, rank, *given), IMPORTED_MODULES))
@@ -130,28 +119,23 @@ class _Team:
             with contextlib.suppress(OSError):  # it died, which `listen` notes
                 connection.send(one)
 
-    def listen(self, connection: Connection, summary: RunOutcomes) -> None:
-        """Handle one message of a rank, or its death; at the end of the run, add its final state to `summary`."""
+    def listen(self, connection: Connection) -> None:
+        """Handle one message of a rank, or its death; at the end of the run, add its final state to the summary."""
         if connection not in self.connections or self.one is None:
             return  # its process was ended meanwhile
         try:
             kind, *content = connection.recv()
         except (EOFError, OSError):
             message = self._ended()
-            self._end(summary, *mark_failed(self.one, self.store, message, {"type": "Process", "message": message}))
-            return
+            end = mark_failed(self.one, self.call.store, message, {"type": "Process", "message": message})
+            kind, content = "end", list(end)
         if kind == "end":
-            self._end(summary, *content)
+            self.call.end(self.one, *content)
+            self.one = None
         elif kind == "stop":
             self.asked_to_stop = True
         else:  # "stage", "measured" or "step"
-            getattr(self.progress, kind)(*content)
-
-    def _end(self, summary: RunOutcomes, state: RunOutcome, message: str) -> None:
-        assert self.one is not None
-        summary.add(state, self.one.id, message)
-        self.progress.run_finished(self.one.run.title, state, message)
-        self.one = None
+            getattr(self.call.progress, kind)(*content)
 
     def _ended(self) -> str:
         """End every rank, as one of them died; return a message with the exit codes of those that did."""

@@ -22,7 +22,8 @@ from types import FrameType
 
 from bench.adapters import registry
 from bench.console.progress import Progress
-from bench.launch.claimed import LaunchOptions, run_progress
+from bench.launch.claimed import run_progress
+from bench.launch.launchers import LaunchOptions
 from bench.launch.launchers.local import ranks_of_a_run, run_all
 from bench.launch.torchrun import launcher_place, meet_ranks, on_all_ranks
 from bench.planning.outcomes import RunOutcomes

@@ -15,7 +15,7 @@ from typing import Any
 from bench.console import progress
 from bench.console.text import echo
 from bench.errors import UserError, nearest
-from bench.launch.launchers import LaunchRequest, local
+from bench.launch.launchers import LaunchOptions, local
 from bench.launch.run_suite import SuiteRuns
 from bench.launch.trackers import refuse_missing_tracker
 from bench.planning import plan_file, requirements, tune
@@ -55,15 +55,15 @@ def suite_as_written(suite: Suite) -> dict[str, Any]:
     return settings
 
 
-def work_on_queue(results: Path, names: Sequence[str], request: LaunchRequest) -> RunOutcomes:
+def work_on_queue(results: Path, names: Sequence[str], options: LaunchOptions) -> RunOutcomes:
     """Execute the runs of the suites `names`, by default of all queued ones, until none is left.
 
     results: a folder that all workers share. Runs that others hold are waited for, and taken over if their holder
     dies. Returns the final state of each run; `skipped` are those that others made. It ends early only on a stop
     request, with the rest as `interrupted`. Raises UserError if nothing is queued, and for what this machine lacks.
     """
-    if request.track is not None:
-        refuse_missing_tracker(request.track)
+    if options.track is not None:
+        refuse_missing_tracker(options.track)
     store = Store(results)
     if not (offered := store.queues()):
         raise UserError(f"{results}: no suite is queued here; `bench run SUITE --plan-only` queues one")
@@ -79,7 +79,7 @@ def work_on_queue(results: Path, names: Sequence[str], request: LaunchRequest) -
                 continue
             content, since = queued
             if name not in known or known[name][0] != since:
-                known[name] = since, _runs(name, content, store, replace(request, queued=since))
+                known[name] = since, _runs(name, content, store, replace(options, queued=since))
             total.merge(known[name][1].make())
             if total.interrupted:
                 break
@@ -91,14 +91,14 @@ def work_on_queue(results: Path, names: Sequence[str], request: LaunchRequest) -
         _wait(store, total.busy)
 
 
-def _runs(name: str, content: Mapping[str, Any], store: Store, request: LaunchRequest) -> SuiteRuns:
+def _runs(name: str, content: Mapping[str, Any], store: Store, options: LaunchOptions) -> SuiteRuns:
     """Return the runs of a queued suite."""
     source = YamlSource(str(store.suite(name) / "queue.json"), content["suite"], {})
     suite = parse_suite(source).narrowed(content["only"], content["seeds"])
     if suite.name != name:
         raise UserError(f"{source.name}: holds the suite {suite.name}, not {name}; queue {name} again")
     requirements.refuse_missing_inputs(suite)
-    return SuiteRuns(suite, Planner(store), local.prepare(suite, store, request))
+    return SuiteRuns(suite, Planner(store), local.prepare(suite, store, options))
 
 
 def _wait(store: Store, busy: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from bench.console.progress import Progress
 from bench.errors import UserError
-from bench.launch.claimed import cannot_start, mark_failed, work_on_run
+from bench.launch.claimed import Call, mark_failed, work_on_run
 from bench.launch.launchers.local import run_all
 from bench.planning import planner
 from bench.planning.outcomes import RunOutcomes, is_complete
@@ -74,7 +74,7 @@ def held(runs: list[Planned], store: Store) -> Iterator[subprocess.Popen[str]]:
 def booked(runs: list[Planned], store: Store) -> tuple[RunOutcomes, str]:
     """What becomes of NCU where the run that it starts from failed."""
     summary, said = RunOutcomes(failed=[runs[0].id]), io.StringIO()
-    assert cannot_start(runs[1], summary, store, Progress(said))
+    assert Call(store, Progress(said), summary=summary).cannot_start(runs[1])
     return summary, said.getvalue()
 
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import bench
 from bench.cli import app
-from bench.launch.launchers import LAUNCHERS, Launcher, LaunchRequest
+from bench.launch.launchers import LAUNCHERS, Launcher, LaunchOptions
 
 SUITE = """\
 name: launched
@@ -23,13 +23,13 @@ methods: [clip]
 
 
 @pytest.fixture
-def requests() -> Iterator[list[LaunchRequest]]:
+def requests() -> Iterator[list[LaunchOptions]]:
     """A launcher that notes what it was asked, and then makes runs as the local one does."""
-    seen: list[LaunchRequest] = []
+    seen: list[LaunchOptions] = []
 
     def prepare(suite, store, request):
         seen.append(request)
-        return LAUNCHERS["local"].prepare(suite, store, LaunchRequest())
+        return LAUNCHERS["local"].prepare(suite, store, LaunchOptions())
 
     LAUNCHERS.add(Launcher("noting", "notes what it is asked", prepare))
     yield seen
@@ -37,7 +37,7 @@ def requests() -> Iterator[list[LaunchRequest]]:
 
 
 def test_one_entry_adds_a_launcher(
-    requests: list[LaunchRequest], tmp_path: Path, unreported: Callable[[Path, str], Path]
+    requests: list[LaunchOptions], tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:
     (tmp_path / "launched.yaml").write_text(SUITE)
     results = unreported(tmp_path / "out", "launched")
@@ -47,7 +47,7 @@ def test_one_entry_adds_a_launcher(
     assert "runs: 1 done" in result.stdout
     summary = bench.run_suite(tmp_path / "launched.yaml", tmp_path / "out", launcher="noting", processes=2)
     assert len(summary.skipped) == 1
-    assert requests == [LaunchRequest(jobs=3), LaunchRequest(processes=2)]
+    assert requests == [LaunchOptions(jobs=3), LaunchOptions(processes=2)]
     with pytest.raises(bench.UserError, match="'noting' is a launcher already"):
         LAUNCHERS.add(Launcher("noting", "again", LAUNCHERS["local"].prepare))
 

@@ -20,7 +20,7 @@ from bench.cli import app
 from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.hashing import file_hash
-from bench.launch.claimed import SEQUENTIAL
+from bench.launch.claimed import Call
 from bench.launch.launchers.ray import MAX_LOSSES, _Attempt, _Queue
 from bench.planning import planner
 from bench.store import RunStore, Store
@@ -145,7 +145,7 @@ def test_a_run_fails_after_losses_without_progress_alone(tmp_path: Path) -> None
     (tmp_path / "spread.yaml").write_text(SUITE.replace("lasting", "clip"))
     store = Store(tmp_path / "out")
     one = planner.plan(load_suite(tmp_path / "spread.yaml").runs()[:1], store)[0]
-    queue = _Queue(store, RaySettings(), SEQUENTIAL, "spread", Progress(io.StringIO()))
+    queue = _Queue(Call(store, Progress(io.StringIO())), RaySettings(), "spread")
     attempt = _Attempt(one)
     for _ in range(MAX_LOSSES - 1):
         assert queue._after_loss(attempt, "gone", stopping=False) is None

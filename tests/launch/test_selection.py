@@ -10,8 +10,7 @@ import pytest
 
 import bench
 from bench.console.progress import Progress
-from bench.launch.claimed import LaunchOptions
-from bench.launch.launchers import find_launcher
+from bench.launch.launchers import LaunchOptions, find_launcher
 from bench.launch.launchers.local import ranks_of_a_run, refuse_odd_shares, refuse_sharing, run_all
 from bench.planning import planner
 from bench.planning.flops import StepPrices

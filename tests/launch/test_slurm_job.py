@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bench.launch.claimed import LaunchOptions
+from bench.launch.launchers import SEQUENTIAL
 from bench.launch.slurm_job import MAX_LOSSES, PORTS, SlurmJob
 from bench.planning.planner import plan
 from bench.store import RunStore, Store
@@ -89,7 +89,7 @@ def start_tasks(
     def start(results: Path, tasks: int, plugin: Path = SLOW, state: str = "RUNNING", restarts: int = 0) -> list[Any]:
         own_plugins(plugin)
         suite = load_suite(tmp_path / "nodes.yaml", [f"methods=[{plugin.stem}]"])
-        job = SlurmJob(tuple(plan(suite.runs(), Store(results))), results, [str(plugin)], 0, LaunchOptions())
+        job = SlurmJob(tuple(plan(suite.runs(), Store(results))), results, [str(plugin)], 0, SEQUENTIAL)
         (tmp_path / "job.pickle").write_bytes(pickle.dumps(job))
         (tmp_path / "state").write_text(state)
         step = {"SLURM_NTASKS": str(tasks), "SLURM_JOB_NUM_NODES": str(tasks), "SLURM_LOCALID": "0"}

@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LaunchRequest:
-    """Request of `run_suite` to a launcher. No field changes a result."""
+class LaunchOptions:
+    """Request of `run_suite` to a launcher, which then settles `ranks`. No option changes a result."""
 
-    jobs: int | None = None  #: runs that are made at the same time; None: as many as suit this machine
+    jobs: int = 0  #: runs that are made at the same time; 0: as many as suit this machine
     gpus: int | None = None  #: GPUs per run; each has a process of its own
     processes: int | None = None  #: processes per run on a machine without GPUs
     track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.TRACKERS`
-    queued: int | None = None  #: see `bench.launch.claimed.LaunchOptions`
+    #: when the runs were offered to several workers, in ns by the file system's clock: a run that another worker has
+    #: completed, or that failed since, is not started
+    queued: int | None = None
+    ranks: int = 1  #: processes per run; each takes a GPU if the machine has any
+    ignore_second_sigint: bool = False  #: whether a second SIGINT does not end the process, because Ray repeats it
+
+
+SEQUENTIAL = LaunchOptions(jobs=1)  #: one run after the other, each in the calling process
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,9 @@ class Launcher:
 
     name: str  #: the word of `--launcher NAME`
     about: str  #: one line for the documentation
-    #: (suite, store, request) -> a function that makes planned runs. It is called before anything is planned or timed,
-    #: and raises UserError if this machine cannot do what the request asks.
-    prepare: Callable[[Suite, Store, LaunchRequest], Launch]
+    #: (suite, store, options) -> a function that makes planned runs. It is called before anything is planned or timed,
+    #: and raises UserError if this machine cannot do what the options ask.
+    prepare: Callable[[Suite, Store, LaunchOptions], Launch]
     #: (suite, `--gpus`) -> the GPUs that execute a run together, as far as they are said; 0: this machine's, if any
     gpus: Callable[[Suite, int | None], int] = lambda _, given: given or 0
 

@@ -12,8 +12,8 @@ import torch
 
 from bench.console.progress import Progress
 from bench.errors import DiskFull, UserError
-from bench.launch.claimed import SEQUENTIAL, LaunchOptions, cannot_start, work_on_run
-from bench.launch.launchers import LaunchRequest
+from bench.launch.claimed import Call, work_on_run
+from bench.launch.launchers import SEQUENTIAL, LaunchOptions
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.torchrun import current_ranks, launcher_place
 from bench.machine.capacity import cores, free_memory
@@ -32,14 +32,12 @@ MIN_PARALLEL_FLOPS = 3e11  #: training FLOPs, ten seconds of a core: for fewer i
 RUN_MEMORY = 2 << 30  #: bytes of the host that a run is given room for
 
 
-def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
+def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[list[Planned], Progress], RunOutcomes]:
     """See `bench.launch.launchers.Launcher`."""
-    jobs = request.jobs or 1
-    world_size = _all_ranks(request) or ranks_of_a_run(request.gpus, request.processes, jobs)
-    options = LaunchOptions(jobs, world_size, request.track, request.queued)
-    refuse_sharing(suite.budget.timed, options)
-    auto = request.jobs is None and current_ranks().world == 1
-    return lambda planned, progress: run_all(planned, store, progress, options, auto)
+    ranks = _all_ranks(options) or ranks_of_a_run(options.gpus, options.processes, options.jobs or 1)
+    settled = replace(options, ranks=ranks)
+    refuse_sharing(suite.budget.timed, settled)
+    return lambda planned, progress: run_all(planned, store, progress, settled)
 
 
 def suitable_jobs(waiting: Sequence[Planned], ranks: int) -> int:
@@ -57,7 +55,7 @@ def suitable_jobs(waiting: Sequence[Planned], ranks: int) -> int:
     return max(1, min(jobs, fitting, len(waiting)))
 
 
-def _all_ranks(request: LaunchRequest) -> int | None:
+def _all_ranks(options: LaunchOptions) -> int | None:
     """Return the number of ranks that a launcher such as torchrun started for this call; None if there is no launcher.
 
     Raises UserError for options that such a launcher decides, and outside of `bench run` and `bench worker`.
@@ -67,7 +65,7 @@ def _all_ranks(request: LaunchRequest) -> int | None:
         return None
     if current_ranks().world == 1:
         raise UserError(f"WORLD_SIZE: {here.world}: only `bench run` and `bench worker` run on several ranks; unset it")
-    if request.gpus or request.processes or (request.jobs or 1) > 1:
+    if options.gpus or options.processes or options.jobs > 1:
         raise UserError("--gpus, --processes, --jobs: torchrun says how many ranks execute a run, one run at a time")
     return here.world
 
@@ -86,21 +84,22 @@ def refuse_sharing(timed: bool, options: LaunchOptions) -> None:
 
 
 def run_all(
-    planned: list[Planned], store: Store, progress: Progress, options: LaunchOptions = SEQUENTIAL, auto: bool = False
+    planned: list[Planned], store: Store, progress: Progress, options: LaunchOptions = SEQUENTIAL
 ) -> RunOutcomes:
     """Execute every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
     Runs that another process held, and holds no longer when the others are made, are looked at again.
-    With `auto` it is as many at a time as `suitable_jobs` says. Raises UserError if runs with a budget in device
+    With 0 jobs it is as many at a time as `suitable_jobs` says. Raises UserError if runs with a budget in device
     seconds would share the device or if a batch does not divide among the ranks, and DiskFull once the disk is full; no
     further run is then started.
     """
-    summary, left = RunOutcomes(), planned
+    call, left = Call(store, progress, options), planned
+    summary = call.summary
     while left:
         left, complete = split_complete(left, store)
         summary.skipped += sorted(complete)
         if waiting := [one for one in left if one.id not in complete]:
-            _make(waiting, summary, store, progress, options, auto)
+            _make(waiting, call)
         if summary.full:
             raise DiskFull(summary.full[0])
         busy = [] if summary.interrupted else [one for one in planned if one.id in summary.busy]
@@ -110,28 +109,21 @@ def run_all(
     return summary
 
 
-def _make(
-    waiting: list[Planned], summary: RunOutcomes, store: Store, progress: Progress, options: LaunchOptions, auto: bool
-) -> None:
-    timed = any(one.run.budget.timed for one in waiting)
+def _make(waiting: list[Planned], call: Call) -> None:
+    timed, options = any(one.run.budget.timed for one in waiting), call.options
     refuse_sharing(timed, options)
     refuse_odd_shares(waiting, options.ranks)
-    options = replace(options, jobs=suitable_jobs(waiting, options.ranks)) if auto else options
+    options = replace(options, jobs=options.jobs or suitable_jobs(waiting, options.ranks))
+    call = replace(call, options=options)
     with stop_requests(options.ignore_second_sigint) as requested, hold_device(alone=timed):
         if current_ranks().world == 1 and (options.jobs > 1 or options.ranks > 1):
-            run_side_by_side(waiting, summary, store, progress, requested, options)
+            run_side_by_side(waiting, call, requested)
         else:
-            _run_in_turn(waiting, summary, store, progress, requested, options)
+            _run_in_turn(waiting, call, requested)
 
 
-def _run_in_turn(
-    waiting: list[Planned],
-    summary: RunOutcomes,
-    store: Store,
-    progress: Progress,
-    requested: list[int],
-    options: LaunchOptions,
-) -> None:
+def _run_in_turn(waiting: list[Planned], call: Call, requested: list[int]) -> None:
+    summary, progress = call.summary, call.progress
     before, total = len(summary.skipped), len(summary.skipped) + len(waiting)
     reader, together = InputsReader(), current_ranks()
 
@@ -139,13 +131,11 @@ def _run_in_turn(
         return bool(requested) or together.orphaned()
 
     for number, one in enumerate(waiting):
-        if cannot_start(one, summary, store, progress, options.queued):
+        if call.cannot_start(one):
             continue
         progress.run_started(one.run.title, before + number, total)
         together.first(one)
-        state, message = work_on_run(one, store, progress, should_stop, options.track, reader, together)
-        summary.add(state, one.id, message)
-        progress.run_finished(one.run.title, state, message)
+        call.end(one, *work_on_run(one, call.store, progress, should_stop, call.options.track, reader, together))
         if should_stop() or together.lost or summary.full:
             summary.interrupted += [later.id for later in waiting[number + 1 :]]
             break

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import DiskFull, UserError, one_line
-from bench.launch.claimed import LaunchOptions, cannot_start, mark_failed, run_progress
-from bench.launch.launchers import LaunchRequest
+from bench.launch.claimed import Call, mark_failed, run_progress
+from bench.launch.launchers import LaunchOptions
 from bench.launch.launchers.local import refuse_odd_shares, run_all
 from bench.machine.processes import stop_requests
 from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, split_complete
@@ -39,22 +39,23 @@ MAX_LOSSES = 5  #: tasks of one run that are lost in a row without progress of t
 POLL_SECONDS = 0.5  #: seconds between looks at stop requests and at the claims of lost tasks
 
 
-def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
-    """See `bench.launch.launchers.Launcher`. `request.gpus` overrides the suite's own number."""
-    settings = suite.ray if request.gpus is None else suite.ray.model_copy(update={"gpus": float(request.gpus)})
+def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[list[Planned], Progress], RunOutcomes]:
+    """See `bench.launch.launchers.Launcher`. `options.gpus` overrides the suite's own number."""
+    settings = suite.ray if options.gpus is None else suite.ray.model_copy(update={"gpus": float(options.gpus)})
     if suite.budget.timed:
         raise UserError("budget.device_seconds: is calibrated on the machine that trains; use --launcher local there")
     with _connected(settings.address):
         if settings.gpus is None:
             settings = settings.model_copy(update={"gpus": float(_most("GPU") > 0)})
     gpus = settings.gpus or 0.0
-    if request.processes is not None and gpus:
-        raise UserError(f"--processes {request.processes}: is for runs without GPUs; set ray.gpus: 0 in the suite")
-    options = LaunchOptions(1, request.processes or max(1, int(gpus)), request.track, ignore_second_sigint=True)
+    if options.processes is not None and gpus:
+        raise UserError(f"--processes {options.processes}: is for runs without GPUs; set ray.gpus: 0 in the suite")
+    ranks = options.processes or max(1, int(gpus))
+    settled = replace(options, jobs=1, ranks=ranks, ignore_second_sigint=True)
 
     def launch(planned: list[Planned], progress: Progress) -> RunOutcomes:
         with _connected(settings.address):
-            return _Queue(store, settings, options, suite.name, progress).make(planned, request.jobs)
+            return _Queue(Call(store, progress, settled), settings, suite.name).make(planned, options.jobs)
 
     return launch
 
@@ -100,43 +101,40 @@ class _Attempt:
 class _Queue:
     """The runs of one call on a cluster."""
 
-    store: Store
+    call: Call
     settings: RaySettings
-    options: LaunchOptions
     suite: str
-    progress: Progress
-    summary: RunOutcomes = field(default_factory=RunOutcomes)
     _tasks: dict[Any, _Attempt] = field(default_factory=dict)  #: those that Ray has, by the reference of the outcome
     _lost: list[_Attempt] = field(default_factory=list)  #: to be submitted again
 
-    def make(self, planned: list[Planned], jobs: int | None) -> RunOutcomes:
-        """Execute every run that is not complete, at most `jobs` at a time; return when all have ended.
+    def make(self, planned: list[Planned], jobs: int) -> RunOutcomes:
+        """Execute every run that is not complete, at most `jobs` at a time but for 0; return when all have ended.
 
         Raises DiskFull once the disk is full, when the others have stopped.
         """
-        refuse_odd_shares(planned, self.options.ranks)
-        planned, complete = split_complete(planned, self.store)
-        self.summary.skipped += sorted(complete)
+        refuse_odd_shares(planned, self.call.options.ranks)
+        planned, complete = split_complete(planned, self.call.store)
+        self.call.summary.skipped += sorted(complete)
         waiting = [one for one in planned if one.id not in complete]
         if waiting:
             self._say_what_is_asked(waiting)
         with stop_requests() as requested:
             stopping = False
             while True:
-                if (requested or self.summary.full) and not stopping:
+                if (requested or self.call.summary.full) and not stopping:
                     stopping = True
                     import ray
 
                     for reference in self._tasks:
                         ray.cancel(reference)
-                    self.summary.interrupted += [one.id for one in waiting]
-                    self.summary.interrupted += [attempt.one.id for attempt in self._lost]
+                    self.call.summary.interrupted += [one.id for one in waiting]
+                    self.call.summary.interrupted += [attempt.one.id for attempt in self._lost]
                     waiting, self._lost = [], []
                 self._submit(waiting, jobs or len(planned))
                 if not (self._tasks or self._lost):
-                    if self.summary.full:
-                        raise DiskFull(self.summary.full[0])
-                    return self.summary
+                    if self.call.summary.full:
+                        raise DiskFull(self.call.summary.full[0])
+                    return self.call.summary
                 self._listen(stopping)
 
     def _say_what_is_asked(self, waiting: list[Planned]) -> None:
@@ -146,10 +144,12 @@ class _Queue:
             if (amount or 0) > (there := _most(resource)):
                 lacking = f"no node of the cluster has {resource} {amount:g}, at most {there:g}; runs wait for one"
                 echo(lacking, err=True)
-        self.progress.preparing("with Ray", f"{len(waiting)} runs; bench status {self.suite} shows where they stand")
+        self.call.progress.preparing(
+            "with Ray", f"{len(waiting)} runs; bench status {self.suite} shows where they stand"
+        )
 
     def _cpus(self, one: Planned) -> int:
-        return self.settings.cpus or one.run.train.threads * self.options.ranks
+        return self.settings.cpus or one.run.train.threads * self.call.options.ranks
 
     def _memory(self) -> int | None:
         return self.settings.memory_gb * 10**9 if self.settings.memory_gb else None
@@ -157,7 +157,7 @@ class _Queue:
     def _submit(self, waiting: list[Planned], most: int) -> None:
         """Give Ray the runs that can start now, and lost ones that no process seems to hold any more."""
         for attempt in list(self._lost):
-            if live_holder(self.store.run(attempt.one.id).folder) is None and len(self._tasks) < most:
+            if live_holder(self.call.store.run(attempt.one.id).folder) is None and len(self._tasks) < most:
                 self._lost.remove(attempt)
                 self._give(attempt)
         ahead = {attempt.one.id for attempt in (*self._tasks.values(), *self._lost)}
@@ -166,7 +166,7 @@ class _Queue:
                 ahead.add(one.id)
                 continue
             waiting.remove(one)
-            if not cannot_start(one, self.summary, self.store, self.progress):
+            if not self.call.cannot_start(one):
                 ahead.add(one.id)
                 self._give(_Attempt(one))
 
@@ -175,8 +175,8 @@ class _Queue:
         import ray
 
         one = attempt.one
-        log = self.store.suite(self.suite).resolve() / "ray" / f"{one.id[:SHORT_ID]}.log"
-        root, data = self.store.root.resolve(), data_folder.data_root().resolve()
+        log = self.call.store.suite(self.suite).resolve() / "ray" / f"{one.id[:SHORT_ID]}.log"
+        root, data = self.call.store.root.resolve(), data_folder.data_root().resolve()
         remote = ray.remote(_make).options(
             num_cpus=self._cpus(one),
             num_gpus=self.settings.gpus,
@@ -184,9 +184,9 @@ class _Queue:
             max_retries=0,  # whether a lost task is started again is decided here
             name=one.run.title,
         )
-        reference = remote.remote(one, root, data, registry.known_plugins(), self.options, log)
+        reference = remote.remote(one, root, data, registry.known_plugins(), self.call.options, log)
         self._tasks[reference] = attempt
-        note_job(self.store.run(one.id), f"ray-{reference.task_id().hex()[:8]}", log, process_identity())
+        note_job(self.call.store.run(one.id), f"ray-{reference.task_id().hex()[:8]}", log, process_identity())
 
     def _listen(self, stopping: bool) -> None:
         """Wait for the end of tasks, and note what became of their runs."""
@@ -202,8 +202,7 @@ class _Queue:
             if outcome is None:
                 self._lost.append(attempt)
             else:
-                self.summary.add(outcome[0], attempt.one.id, outcome[1])
-                self.progress.run_finished(attempt.one.run.title, *outcome)
+                self.call.end(attempt.one, *outcome)
 
     def _outcome(self, reference: Any, attempt: _Attempt, stopping: bool) -> tuple[RunOutcome, str] | None:
         """Return the final state of a task's run and a message; None if it is to be submitted again."""
@@ -214,11 +213,11 @@ class _Queue:
         try:
             state, message = ray.get(reference)
         except exceptions.TaskCancelledError:
-            done = is_complete(one, self.store)
+            done = is_complete(one, self.call.store)
             return ("done", "") if done else ("interrupted", "stopped")
         except exceptions.RayTaskError as error:  # the run itself raises nothing: the node cannot make it
             message = one_line(error.cause)
-            return mark_failed(one, self.store, message, {"type": type(error.cause).__name__, "message": message})
+            return mark_failed(one, self.call.store, message, {"type": type(error.cause).__name__, "message": message})
         except exceptions.RayError as error:
             return self._after_loss(attempt, one_line(error, 300), stopping)
         if state == "busy" and attempt.losses:  # the lost process still seems to hold it
@@ -229,14 +228,14 @@ class _Queue:
         """Decide about a run whose task was lost with its process or node: None if it is to be submitted again."""
         if stopping:
             return "interrupted", "stopped, and its task was lost"
-        now = run_progress(self.store.run(attempt.one.id))
+        now = run_progress(self.call.store.run(attempt.one.id))
         attempt.losses = 1 if now != attempt.reached else attempt.losses + 1
         attempt.reached = now
         if attempt.losses < MAX_LOSSES:
             echo(f"{attempt.one.run.title}: its Ray task was lost ({message}); it continues in another one", err=True)
             return None
         message = f"{MAX_LOSSES} consecutive Ray tasks were lost without progress: {message}"
-        return mark_failed(attempt.one, self.store, message, {"type": "Process", "message": message})
+        return mark_failed(attempt.one, self.call.store, message, {"type": "Process", "message": message})
 
 
 def _make(

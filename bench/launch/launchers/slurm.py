@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import UserError
-from bench.launch.claimed import LaunchOptions, cannot_start
-from bench.launch.launchers import LaunchRequest
+from bench.launch.claimed import Call
+from bench.launch.launchers import LaunchOptions
 from bench.launch.launchers.local import refuse_odd_shares
 from bench.launch.slurm_job import NOTICE_SECONDS, SlurmJob
 from bench.planning.outcomes import RunOutcomes, split_complete
@@ -37,42 +38,36 @@ MAX_ARRAY = 1000  #: jobs of an array
 SRUN_OPTIONS = ("--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0")
 
 
-def prepare(suite: Suite, store: Store, request: LaunchRequest) -> Callable[[list[Planned], Progress], RunOutcomes]:
-    """See `bench.launch.launchers.Launcher`. `request.gpus` overrides the suite's own number."""
+def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[list[Planned], Progress], RunOutcomes]:
+    """See `bench.launch.launchers.Launcher`. `options.gpus` overrides the suite's own number."""
     for command in ("sbatch", "squeue", "srun"):
         if shutil.which(command) is None:
             raise UserError(f"--launcher slurm: {command} is not on this machine; submit where SLURM's commands are")
     if find_spec("submitit") is None:
         raise UserError("--launcher slurm: needs submitit; pip install 'robust-cl-bench[slurm]'")
-    if (request.jobs or 1) > 1:
-        raise UserError(f"--jobs {request.jobs}: SLURM decides how many runs go at a time; omit it")
+    if options.jobs > 1:
+        raise UserError(f"--jobs {options.jobs}: SLURM decides how many runs go at a time; omit it")
     if suite.budget.timed:
         raise UserError("budget.device_seconds: is calibrated on the machine that trains; use --launcher local there")
-    slurm = suite.slurm if request.gpus is None else suite.slurm.model_copy(update={"gpus": request.gpus})
-    if request.processes is not None and slurm.gpus:
+    slurm = suite.slurm if options.gpus is None else suite.slurm.model_copy(update={"gpus": options.gpus})
+    if options.processes is not None and slurm.gpus:
         raise UserError(
-            f"--processes {request.processes}: is for jobs without GPUs; set slurm.gpus: 0 in the suite, or give --gpus"
+            f"--processes {options.processes}: is for jobs without GPUs; set slurm.gpus: 0 in the suite, or give --gpus"
         )
-    options = LaunchOptions(1, slurm.gpus or request.processes or 1, request.track)
-    return lambda planned, progress: submit_all(planned, store, slurm, options, suite.name, progress)
+    settled = replace(options, jobs=1, ranks=slurm.gpus or options.processes or 1)
+    return lambda planned, progress: submit_all(planned, Call(store, progress, settled), slurm, suite.name)
 
 
-def submit_all(
-    planned: Sequence[Planned],
-    store: Store,
-    settings: SlurmSettings,
-    options: LaunchOptions,
-    suite: str,
-    progress: Progress,
-) -> RunOutcomes:
+def submit_all(planned: Sequence[Planned], call: Call, settings: SlurmSettings, suite: str) -> RunOutcomes:
     """Submit every run that is neither complete nor in the queue; return at once, with the submitted ones as `queued`.
 
     Logs lie below the suite's folder. Raises UserError if SLURM refuses, or if a batch does not divide among ranks.
     """
+    store, options, summary = call.store, call.options, call.summary
     refuse_odd_shares(planned, settings.nodes * options.ranks)
     planned, complete = split_complete(planned, store)
     last = submitted_jobs(store.run(one.id) for one in planned)
-    summary, known = RunOutcomes(), {identity: job.id for identity, job in last.items() if job.state is not None}
+    known = {identity: job.id for identity, job in last.items() if job.state is not None}
     left: list[Planned] = []
     for one in planned:
         if one.id in complete:
@@ -87,7 +82,7 @@ def submit_all(
         echo(f"slurm.setup, before each job: {command}", err=True)
     executor = _executor(store.suite(suite) / "slurm", settings, options, suite)
     awaited = {one.reference for one in left}
-    for dependency, group in _waves(left, known, summary, store, progress):
+    for dependency, group in _waves(left, known, call):
         awaits = {"dependency": f"afterok:{dependency}", "kill-on-invalid-dep": "yes"} if dependency else {}
         executor.update_parameters(additional_parameters=settings.extra | {"requeue": True} | awaits)
         works = [
@@ -99,9 +94,8 @@ def submit_all(
                 known[one.id] = job.job_id
                 note_job(store.run(one.id), job.job_id, job.paths.stdout)
                 summary.queued.append(one.id)
-                progress.run_finished(
-                    one.run.title, f"job {job.job_id}", f"after job {dependency}" if dependency else ""
-                )
+                after = f"after job {dependency}" if dependency else ""
+                call.progress.run_finished(one.run.title, f"job {job.job_id}", after)
     return summary
 
 
@@ -112,16 +106,14 @@ def job_groups(group: Sequence[Planned], awaited: Collection[str | None], most: 
     return alone + [tuple(others[start : start + most]) for start in range(0, len(others), most)]
 
 
-def _waves(
-    left: list[Planned], known: dict[str, str], summary: RunOutcomes, store: Store, progress: Progress
-) -> Iterator[tuple[str | None, list[Planned]]]:
+def _waves(left: list[Planned], known: dict[str, str], call: Call) -> Iterator[tuple[str | None, list[Planned]]]:
     """Yield runs that can be submitted together, with the job they depend on; reference runs come first."""
     while left:
         waiting = {one.id for one in left}
         groups: dict[str | None, list[Planned]] = {}
         for one in [one for one in left if one.reference not in waiting]:
             left.remove(one)
-            if not cannot_start(one, summary, store, progress):
+            if not call.cannot_start(one):
                 groups.setdefault(known.get(one.reference or ""), []).append(one)
         yield from groups.items()
 
