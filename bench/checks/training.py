@@ -18,7 +18,7 @@ from bench.adapters import registry
 from bench.checks.pool import RankPool
 from bench.checks.subject import Failed, Subject, Variant, same
 from bench.checks.trainings import Training, learnable_pairs, make_training, train_alone
-from bench.data.noise import shuffled_captions
+from bench.data.noise.shuffled import shuffled_captions
 from bench.data.pairs import MemoryPairs
 from bench.store import RunStore, writing
 from bench.training.loop import Interrupted, NotFinite, train

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bench.adapters import hyperparameters, registry
 from bench.checks import lab
-from bench.data.noise import NoiseManifest
+from bench.data.noise.manifest import NoiseManifest
 from bench.data.order import steps_per_epoch
 from bench.data.pairs import MemoryPairs
 from bench.distributed import Group

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.arrays import Ints, Pixels
-from bench.data.noise import Noise, NoiseManifest
+from bench.data.noise.manifest import Noise, NoiseManifest
 from bench.data.pairs import DerivedPairs, Pairs
 from bench.data.strings import Strings
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.arrays import Ints
 from bench.catalogue.families import FAMILIES
-from bench.data.noise import NoiseManifest
+from bench.data.noise.manifest import NoiseManifest
 from bench.evaluation.features import Features
 from bench.evaluation.measures import MeasureInputs
 from bench.evaluation.tasks import PROTOCOL, EvaluationPlan, Task

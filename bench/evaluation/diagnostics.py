@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bench.catalogue.families import FAMILIES
 from bench.data import Pairs
-from bench.data.noise import NoiseManifest, noisy_mask
+from bench.data.noise.manifest import NoiseManifest, noisy_mask
 from bench.evaluation.features import Features
 from bench.evaluation.measures import pair_confidences
 from bench.evaluation.tasks import EvaluationPlan

@@ -13,7 +13,7 @@ import torch
 from bench import counter
 from bench.arrays import Floats, Ints
 from bench.data import Pairs
-from bench.data.noise import Noise, NoiseManifest, noisy_mask
+from bench.data.noise.manifest import Noise, NoiseManifest, noisy_mask
 from bench.errors import UserError
 from bench.evaluation.features import Features
 

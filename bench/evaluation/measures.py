@@ -16,7 +16,7 @@ from bench.arrays import Floats, Ints
 from bench.catalogue.families.random_guess import top_ks, with_means
 from bench.data import Pairs
 from bench.data.evaluation import CLASS, EvaluationPairs
-from bench.data.noise import Noise, NoiseManifest, noisy_mask
+from bench.data.noise.manifest import Noise, NoiseManifest, noisy_mask
 from bench.evaluation import grouped
 from bench.evaluation.bootstrap import mean_interval, percentile_interval, ratio_replicates
 from bench.evaluation.features import FeatureKind, Features, evaluation_mode

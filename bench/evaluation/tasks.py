@@ -18,7 +18,7 @@ from bench.catalogue.families.random_guess import CAPTIONS_PER_IMAGE
 from bench.catalogue.training_sets import TRAINING_SETS
 from bench.data import Pairs, evaluation
 from bench.data.kept import KeptPairs
-from bench.data.noise import ManifestSummary, Noise
+from bench.data.noise.manifest import ManifestSummary, Noise
 from bench.data.photo import CROP, Resize
 from bench.data.source import DataSource, data_source, dataset_facts
 from bench.data_folder import Missing

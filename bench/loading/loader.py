@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from bench.arrays import Ints
-from bench.data.noise import Noise
-from bench.data.noise.manifest import draw_captions, drawn_of
+from bench.data.noise.manifest import Noise, draw_captions, drawn_of
 from bench.data.order import steps_per_epoch
 from bench.data.pairs import Pairs
 from bench.loading.workers import Prefetcher, buffer_sizes

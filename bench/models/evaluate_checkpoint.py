@@ -13,7 +13,7 @@ import torch
 
 from bench.adapters import hyperparameters, registry
 from bench.adapters.reach import adapter_source_hash
-from bench.data.noise import NoiseManifest
+from bench.data.noise.manifest import NoiseManifest
 from bench.errors import UserError, nearest
 from bench.evaluation import EvaluationPlan, evaluate_features
 from bench.evaluation.features import Features

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.data import Pairs
-from bench.data.noise import Noise
+from bench.data.noise.manifest import Noise
 from bench.data.pairs import ExamplePair, example_pairs
 from bench.errors import UserError, nearest
 from bench.training.inputs import Inputs, InputsReader

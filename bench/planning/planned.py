@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bench.data.noise import ManifestSummary
+from bench.data.noise.manifest import ManifestSummary
 from bench.evaluation import EvaluationPlan
 from bench.suite.run import Run
 from bench.training.inputs import InputsSummary

@@ -24,7 +24,7 @@ def missing_inputs(suite: Suite) -> list[Missing]:
     Raises UserError for the first evaluation set or noise file that is there but broken, for poison that aims at a
     class that a set lacks: before anything trains.
     """
-    from bench.data.noise import IMPORTED, index_shape
+    from bench.data.noise.imported import IMPORTED, index_shape
     from bench.evaluation.tasks import EvaluationPlan
 
     for file in (file for noise in suite.noise.kinds if noise.kind == IMPORTED for file in noise.files):

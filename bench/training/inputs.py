@@ -15,7 +15,7 @@ from bench.arrays import Ints
 from bench.catalogue.keep import SelectionInputs
 from bench.catalogue.noise_kinds import KINDS
 from bench.data.kept import KeptPairs
-from bench.data.noise import ManifestSummary, Noise, NoiseManifest
+from bench.data.noise.manifest import ManifestSummary, Noise, NoiseManifest
 from bench.data.pairs import Pairs, StoredFeatures
 from bench.data.source import data_source
 from bench.errors import UserError

@@ -6,7 +6,7 @@ import bench
 from bench import counter
 from bench.catalogue.noise_kinds import KINDS, NoiseKind
 from bench.data import Pairs
-from bench.data.noise import NoiseManifest
+from bench.data.noise.manifest import NoiseManifest
 
 
 def same_length(pairs: Pairs, _settings: object, rate: float, seed: int) -> NoiseManifest:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.data.noise import shuffled_captions
+from bench.data.noise.shuffled import shuffled_captions
 from bench.data.shards import ShardPairs, load_shard_pairs
 from bench.data.shards.indexing import build_index
 from bench.data.shards.sources import expand_sources

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from bench import data
 from bench.cli import app
-from bench.data.noise import shuffled_captions
 from bench.data.noise.shown import spaced_places
+from bench.data.noise.shuffled import shuffled_captions
 from bench.errors import UserError
 
 

@@ -16,7 +16,7 @@ import pytest
 from bench.data.features import FeaturePairs, verify_feature_set
 from bench.data.features.imports import save
 from bench.data.features.tables import ImportRequest, read_import
-from bench.data.noise import import_ncr
+from bench.data.noise.imported import import_ncr
 from bench.errors import UserError
 
 PAGE = Path(__file__).parents[2] / "docs" / "feature_sets.md"

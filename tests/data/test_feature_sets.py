@@ -21,7 +21,8 @@ from bench.data.features.about import IMAGE, INDEX, MAPPED, NAME, ROWS, TEXT, En
 from bench.data.features.pairs import evenly_spaced
 from bench.data.features.texts import TextPlan, text_hashes
 from bench.data.features.writing import Array, Content, write_feature_set
-from bench.data.noise import draw_captions, shuffled_captions
+from bench.data.noise.manifest import draw_captions
+from bench.data.noise.shuffled import shuffled_captions
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.strings import TEXT_LISTS, Strings
 from bench.data.text_sets import ColumnPairs

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from bench.data import MemoryPairs, Pairs
 from bench.data.kept import KeptPairs
-from bench.data.noise import Noise, Resampled, shuffled_captions
+from bench.data.noise.manifest import Noise
+from bench.data.noise.shuffled import Resampled, shuffled_captions
 
 
 def pairs_of(n: int) -> MemoryPairs:

@@ -19,7 +19,10 @@ from hypothesis import strategies as st
 
 import bench.data
 from bench import counter
-from bench.data import MemoryPairs, noise
+from bench.data import MemoryPairs
+from bench.data.noise.imported import import_ncr
+from bench.data.noise.manifest import caption_choice, draw_captions, noisy_mask
+from bench.data.noise.shuffled import Resampled, shuffled_captions
 from bench.data.text_sets import TextSets
 from bench.errors import UserError
 
@@ -35,7 +38,7 @@ def pairs_of(texts, keys=None) -> MemoryPairs:
 def made(pairs, rate, seed=0):
     """The manifest, or None where its rows cannot swap captions."""
     try:
-        return noise.shuffled_captions(pairs, rate, seed)
+        return shuffled_captions(pairs, rate, seed)
     except UserError:
         order = counter.hash_order(pairs.keys, str(seed).encode())[: round(rate * len(pairs))].tolist()
         most = Counter(frozenset(pairs.captions(row)) for row in order).most_common(1)[0][1]
@@ -63,7 +66,7 @@ def test_manifest_properties(texts, rate, seed):
         assert sorted(walked) == rows, "one cycle through all corrupted rows"
     lost = [r for r, d in follow.items() if not set(pairs.captions(r)) & set(pairs.captions(d))]
     assert manifest.realised_rate == pytest.approx(len(lost) / len(pairs))
-    assert noise.noisy_mask(manifest, len(pairs)).nonzero()[0].tolist() == rows
+    assert noisy_mask(manifest, len(pairs)).nonzero()[0].tolist() == rows
     expected = [follow.get(row, row) for row in range(len(pairs))]
     assert manifest.donors_of(np.arange(len(pairs))).tolist() == expected
     manifest.check(pairs)
@@ -86,16 +89,16 @@ def made_or_empty(pairs, rate, seed):
 @given(st.permutations(range(30)), st.integers(0, 3))
 def test_order_of_rows_in_files_is_nothing(order, seed):
     keys, texts = [f"key-{i * 7 % 30}" for i in range(30)], [[f"text {i}", WORDS[i % 6]] for i in range(30)]
-    straight = noise.shuffled_captions(pairs_of(texts, keys), 0.5, seed)
-    shuffled = noise.shuffled_captions(pairs_of([texts[i] for i in order], [keys[i] for i in order]), 0.5, seed)
+    straight = shuffled_captions(pairs_of(texts, keys), 0.5, seed)
+    shuffled = shuffled_captions(pairs_of([texts[i] for i in order], [keys[i] for i in order]), 0.5, seed)
     assert straight.content_hash == shuffled.content_hash
 
 
 def test_seeds_differ_and_processes_agree():
-    code = "from bench.data import load_dataset, noise;"
-    code += "print(noise.shuffled_captions(load_dataset('emoji/iid', 32), 0.4, 1).content_hash)"
+    code = "from bench.data import load_dataset;from bench.data.noise.shuffled import shuffled_captions;"
+    code += "print(shuffled_captions(load_dataset('emoji/iid', 32), 0.4, 1).content_hash)"
     pairs = bench.data.load_dataset("emoji/iid", 32)
-    here = [noise.shuffled_captions(pairs, 0.4, seed).content_hash for seed in (0, 1)]
+    here = [shuffled_captions(pairs, 0.4, seed).content_hash for seed in (0, 1)]
     assert here[0] != here[1]
     started = [
         subprocess.Popen(
@@ -112,7 +115,7 @@ def test_seeds_differ_and_processes_agree():
 
 def test_emoji_noise_is_real():
     pairs = bench.data.load_dataset("emoji/train", 32)
-    manifest = noise.shuffled_captions(pairs, 0.4, 0)
+    manifest = shuffled_captions(pairs, 0.4, 0)
     assert len(manifest.rows) == round(0.4 * len(pairs))
     assert 0.38 < manifest.realised_rate <= 0.4
     concept = pairs.labels["concept"]
@@ -137,7 +140,7 @@ PINNED_TOY = {
 @pytest.mark.parametrize(("rate", "seed"), PINNED)
 def test_manifests_are_pinned(rate, seed):
     """Another manifest gives other ids to all noisy runs."""
-    manifest = noise.shuffled_captions(bench.data.load_dataset("emoji/train", 32), rate, seed)
+    manifest = shuffled_captions(bench.data.load_dataset("emoji/train", 32), rate, seed)
     assert (manifest.content_hash[:16], manifest.realised_rate) == PINNED[rate, seed]
 
 
@@ -145,14 +148,14 @@ def test_manifests_are_pinned(rate, seed):
 def test_manifests_of_many_equal_captions_are_pinned(n, texts, rate):
     drawn = np.random.default_rng(0)
     captions = [[f"t{drawn.integers(texts)}" for _ in range(drawn.integers(1, 4))] for _ in range(n)]
-    manifest = noise.shuffled_captions(pairs_of(captions, [f"k{i:05d}é" for i in range(n)]), rate, 5)
+    manifest = shuffled_captions(pairs_of(captions, [f"k{i:05d}é" for i in range(n)]), rate, 5)
     assert (manifest.content_hash[:16], manifest.realised_rate) == PINNED_TOY[n, texts, rate]
 
 
 def test_caption_draws_are_pinned():
     pairs = bench.data.load_dataset("emoji/train", 32)
-    manifest = noise.shuffled_captions(pairs, 0.4, 0)
-    drawn = [noise.draw_captions(pairs, manifest, np.arange(len(pairs)), epoch, 0) for epoch in (0, 3)]
+    manifest = shuffled_captions(pairs, 0.4, 0)
+    drawn = [draw_captions(pairs, manifest, np.arange(len(pairs)), epoch, 0) for epoch in (0, 3)]
     assert hashlib.sha256(repr(drawn).encode()).hexdigest()[:16] == "adf8de6917238c36"
 
 
@@ -174,14 +177,14 @@ def test_sets_of_captions_compare_as_sets(texts, order):
 
 def test_a_majority_of_equal_captions_is_refused():
     with pytest.raises(UserError, match="more than half of them have the same"):
-        noise.shuffled_captions(pairs_of([["same"]] * 3 + [["other"]]), 1.0, 0)
+        shuffled_captions(pairs_of([["same"]] * 3 + [["other"]]), 1.0, 0)
     with pytest.raises(UserError, match=r"noise rate is 1\.5"):
-        noise.shuffled_captions(pairs_of([["a"], ["b"]]), 1.5, 0)
+        shuffled_captions(pairs_of([["a"], ["b"]]), 1.5, 0)
 
 
 def test_other_programs_read_a_manifest_as_parquet(tmp_path):
     pairs = bench.data.load_dataset("emoji/iid", 32)
-    manifest = noise.shuffled_captions(pairs, 0.2, 3)
+    manifest = shuffled_captions(pairs, 0.2, 3)
     manifest.save(tmp_path / "noise.parquet")
     table = pq.read_table(tmp_path / "noise.parquet")
     about = json.loads(table.schema.metadata[b"noise"])
@@ -196,7 +199,7 @@ def test_other_programs_read_a_manifest_as_parquet(tmp_path):
 
 
 def test_foreign_pairs_are_refused():
-    manifest = noise.shuffled_captions(bench.data.load_dataset("emoji/iid", 32), 0.2, 3)
+    manifest = shuffled_captions(bench.data.load_dataset("emoji/iid", 32), 0.2, 3)
     with pytest.raises(UserError, match="was not made for emoji/validation"):
         manifest.check(bench.data.load_dataset("emoji/validation", 32))
 
@@ -204,16 +207,16 @@ def test_foreign_pairs_are_refused():
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 300), st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.29, 0.5, 1.0]))
 def test_resampling_redraws_an_exact_number(batch, step, rate):
-    resampled = noise.Resampled(rate, 0)
+    resampled = Resampled(rate, 0)
     donors = resampled.donors_in_batch(step, batch)
     changed = (donors != np.arange(batch)).sum()
     assert changed <= round(rate * 100) * batch // 100
     assert ((donors >= 0) & (donors < batch)).all()
-    np.testing.assert_array_equal(donors, noise.Resampled(rate, 0).donors_in_batch(step, batch))
+    np.testing.assert_array_equal(donors, Resampled(rate, 0).donors_in_batch(step, batch))
 
 
 def test_resampling_is_uniform():
-    donors = np.stack([noise.Resampled(0.25, 7).donors_in_batch(step, 16) for step in range(8000)])
+    donors = np.stack([Resampled(0.25, 7).donors_in_batch(step, 16) for step in range(8000)])
     changed = donors != np.arange(16)
     assert changed.sum(axis=1).max() == 4
     assert changed.mean() == pytest.approx(0.25 * 15 / 16, abs=0.004)
@@ -230,22 +233,22 @@ def test_ncr_index_files(tmp_path):
     moved = rng.permutation(20)[:8]
     index[moved] = rng.permutation(index[moved])
     np.save(tmp_path / "noise.npy", index)
-    manifest = noise.import_ncr(tmp_path / "noise.npy", pairs)
+    manifest = import_ncr(tmp_path / "noise.npy", pairs)
     caption_of_image = Counter((int(index[c]), c) for c in range(20))
     ours = Counter((row // 5, int(manifest.donors_of(np.array([row]))[0])) for row in range(20))
     assert ours == caption_of_image
     assert manifest.realised_rate == (index != np.arange(20) // 5).mean() > 0
     np.save(tmp_path / "short.npy", index[:5])
     with pytest.raises(UserError, match=r"short\.npy: shape \(5,\) with 20 pairs"):
-        noise.import_ncr(tmp_path / "short.npy", pairs)
+        import_ncr(tmp_path / "short.npy", pairs)
     np.save(tmp_path / "twice.npy", np.where(np.arange(20) == 0, 3, np.arange(20) // 5))
     with pytest.raises(UserError, match="not permuted"):
-        noise.import_ncr(tmp_path / "twice.npy", pairs)
+        import_ncr(tmp_path / "twice.npy", pairs)
     with pytest.raises(UserError, match=r"no\.npy: not a NumPy index file"):
-        noise.import_ncr(tmp_path / "no.npy", pairs)
+        import_ncr(tmp_path / "no.npy", pairs)
     np.save(tmp_path / "five.npy", np.arange(100) // 5)
     with pytest.raises(UserError, match=r"one row per caption: `bench data index --each-caption`"):
-        noise.import_ncr(tmp_path / "five.npy", pairs)
+        import_ncr(tmp_path / "five.npy", pairs)
 
 
 def header_of(shape: str, kind: str = "'<i8'") -> bytes:
@@ -294,7 +297,7 @@ def test_a_file_that_is_no_index_is_named_with_its_fault(tmp_path, content, mess
     pairs, path = pairs_of([[f"caption {i}"] for i in range(4)]), tmp_path / "index.npy"
     path.write_bytes(content)
     with pytest.raises(UserError, match=re.escape(message)) as caught:
-        noise.import_ncr(path, pairs)
+        import_ncr(path, pairs)
     assert str(caught.value).startswith(f"{path}: ")
     assert "\n" not in str(caught.value)
 
@@ -304,13 +307,13 @@ def test_a_pipe_or_a_folder_is_no_index_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path, message in ((tmp_path / "pipe", "it is a FIFO, not a file"), (tmp_path, "it is a folder, not a file")):
         with pytest.raises(UserError, match=message):
-            noise.import_ncr(path, pairs)
+            import_ncr(path, pairs)
 
 
 def test_whole_numbers_may_be_floats(tmp_path):
     pairs = pairs_of([[f"caption {i}"] for i in range(4)])
     np.save(tmp_path / "floats.npy", np.array([1.0, 0.0, 2.0, 3.0]))
-    assert noise.import_ncr(tmp_path / "floats.npy", pairs).donors.tolist() == [1, 0]
+    assert import_ncr(tmp_path / "floats.npy", pairs).donors.tolist() == [1, 0]
 
 
 def test_an_index_file_has_the_rate_it_is_said_to_have(tmp_path):
@@ -321,37 +324,37 @@ def test_an_index_file_has_the_rate_it_is_said_to_have(tmp_path):
     index[moved] = drawn.permutation(index[moved])
     np.save(tmp_path / "0.4.npy", index)
     pairs = pairs_of([[f"caption {i}"] for i in range(n)])
-    manifest = noise.import_ncr(tmp_path / "0.4.npy", pairs, 0.4)
+    manifest = import_ncr(tmp_path / "0.4.npy", pairs, 0.4)
     assert (manifest.rate, manifest.kind, manifest.seed) == (0.4, "imported", -1)
     assert 0.39 < manifest.realised_rate < 0.4
     with pytest.raises(
         UserError, match=r"0\.4\.npy: 39\.\d% of its captions are at another image, noise\.rates says 20\.0%"
     ):
-        noise.import_ncr(tmp_path / "0.4.npy", pairs, 0.2)
+        import_ncr(tmp_path / "0.4.npy", pairs, 0.2)
     np.save(tmp_path / "copy.npy", index)
-    assert noise.import_ncr(tmp_path / "copy.npy", pairs, 0.4).content_hash == manifest.content_hash
+    assert import_ncr(tmp_path / "copy.npy", pairs, 0.4).content_hash == manifest.content_hash
 
 
 def test_captions_are_drawn_by_seed_row_and_epoch():
     pairs = bench.data.load_dataset("emoji/train", 32)
-    manifest = noise.shuffled_captions(pairs, 0.4, 0)
+    manifest = shuffled_captions(pairs, 0.4, 0)
     rows = np.arange(0, len(pairs), 3)
-    drawn = noise.draw_captions(pairs, manifest, rows, 2, 0)
-    assert drawn[::-1] == noise.draw_captions(pairs, manifest, rows[::-1], 2, 0)
-    assert drawn[5:6] == noise.draw_captions(pairs, manifest, rows[5:6], 2, 0)
-    assert drawn != noise.draw_captions(pairs, manifest, rows, 3, 0)
-    assert drawn != noise.draw_captions(pairs, manifest, rows, 2, 1)
+    drawn = draw_captions(pairs, manifest, rows, 2, 0)
+    assert drawn[::-1] == draw_captions(pairs, manifest, rows[::-1], 2, 0)
+    assert drawn[5:6] == draw_captions(pairs, manifest, rows[5:6], 2, 0)
+    assert drawn != draw_captions(pairs, manifest, rows, 3, 0)
+    assert drawn != draw_captions(pairs, manifest, rows, 2, 1)
     sources = manifest.donors_of(rows)
     assert all(text in pairs.captions(int(row)) for text, row in zip(drawn, sources, strict=True))
-    clean = noise.draw_captions(pairs, None, rows, 2, 0)
-    untouched = ~noise.noisy_mask(manifest, len(pairs))[rows]
+    clean = draw_captions(pairs, None, rows, 2, 0)
+    untouched = ~noisy_mask(manifest, len(pairs))[rows]
     assert [t for t, u in zip(drawn, untouched, strict=True) if u] == [
         t for t, u in zip(clean, untouched, strict=True) if u
     ]
 
 
 def test_caption_choice_is_uniform():
-    choice = np.stack([noise.caption_choice(np.full(50, 7), np.arange(50), epoch, 0) for epoch in range(700)])
+    choice = np.stack([caption_choice(np.full(50, 7), np.arange(50), epoch, 0) for epoch in range(700)])
     share = np.bincount(choice.ravel(), minlength=7) / choice.size
     assert abs(share - 1 / 7).max() < 0.01
-    assert noise.caption_choice(np.array([1, 1]), np.array([3, 9]), 0, 0).tolist() == [0, 0]
+    assert caption_choice(np.array([1, 1]), np.array([3, 9]), 0, 0).tolist() == [0, 0]

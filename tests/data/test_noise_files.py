@@ -12,7 +12,8 @@ import pytest
 
 from bench.catalogue.index_files import published_index_files
 from bench.data import MemoryPairs, load_dataset
-from bench.data.noise import import_ncr, shuffled_captions
+from bench.data.noise.imported import import_ncr
+from bench.data.noise.shuffled import shuffled_captions
 from bench.data.strings import Strings
 from bench.errors import UserError
 

@@ -22,21 +22,15 @@ import bench.data
 from bench import counter, data_folder
 from bench.cli import app
 from bench.data import MemoryPairs
-from bench.data.noise import (
-    NoiseManifest,
-    Targeted,
-    edited_captions,
-    import_ncr,
-    make_poisoned,
-    noisy_mask,
-    semantic_swap,
-    shuffled_captions,
-    shuffled_images,
-)
-from bench.data.noise.edited import boilerplate
+from bench.data.noise.edited import boilerplate, edited_captions
 from bench.data.noise.images import ImageRows
+from bench.data.noise.imported import import_ncr
+from bench.data.noise.manifest import NoiseManifest, noisy_mask
+from bench.data.noise.poison import make_poisoned
+from bench.data.noise.semantic import semantic_swap
 from bench.data.noise.shown import noise_lines
-from bench.data.noise.targeted import TEMPLATES
+from bench.data.noise.shuffled import shuffled_captions, shuffled_images
+from bench.data.noise.targeted import TEMPLATES, Targeted
 from bench.data.noise.triggers import Trigger
 from bench.data.shards.indexing import build_index
 from bench.data.shards.sources import expand_sources

@@ -26,7 +26,8 @@ from bench.catalogue.noise_kinds import KINDS, NoiseKind, NoiseOptions
 from bench.catalogue.training_sets import TRAINING_SETS, TrainingSet
 from bench.cli import app
 from bench.data import MemoryPairs, photo
-from bench.data.noise import NoiseManifest, shuffled_captions
+from bench.data.noise.manifest import NoiseManifest
+from bench.data.noise.shuffled import shuffled_captions
 from bench.data.pairs import Pairs
 from bench.data.shards.indexing import build_index
 from bench.data.shards.sources import expand_sources

@@ -280,7 +280,8 @@ def test_shards_may_move(toy, data_folder):
 
 
 def test_noise_and_its_captions(toy):
-    from bench.data.noise import draw_captions, shuffled_captions
+    from bench.data.noise.manifest import draw_captions
+    from bench.data.noise.shuffled import shuffled_captions
 
     pairs = indexed(toy)
     manifest = shuffled_captions(pairs, 0.4, 1)

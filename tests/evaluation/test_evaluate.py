@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from bench import data
-from bench.data.noise import NoiseManifest, shuffled_captions
+from bench.data.noise.manifest import NoiseManifest
+from bench.data.noise.shuffled import shuffled_captions
 from bench.evaluation import PROTOCOL, EvaluationPlan, evaluate_features
 from bench.evaluation.features import IMAGE_BATCH, Features, extract_images, extract_texts
 from bench.evaluation.measures import held_back

@@ -15,7 +15,8 @@ from bench import data
 from bench.catalogue import families
 from bench.catalogue.families import DatasetFacts
 from bench.cli import app
-from bench.data.noise import NoiseManifest, shuffled_captions
+from bench.data.noise.manifest import NoiseManifest
+from bench.data.noise.shuffled import shuffled_captions
 from bench.evaluation import EvaluationPlan
 from bench.evaluation.features import Features, extract_images, extract_texts
 from bench.evaluation.measures import MeasureInputs

@@ -21,7 +21,7 @@ from bench import data
 from bench.catalogue.architectures import CIFAR_CHANNELS, IMAGENET_CHANNELS
 from bench.catalogue.protocols import PROTOCOLS
 from bench.data import evaluation
-from bench.data.noise import shuffled_captions
+from bench.data.noise.shuffled import shuffled_captions
 from bench.data.photo import CROP, SQUASH
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan, evaluate_features, features, measures, pixels

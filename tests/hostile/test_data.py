@@ -29,7 +29,8 @@ import pytest
 from PIL import Image
 
 import bench.catalogue.evaluation_sets as catalogue
-from bench.data import evaluation, noise, shards
+from bench.data import evaluation, shards
+from bench.data.noise.imported import import_ncr
 from bench.data.pairs import MemoryPairs
 from bench.data.shards import load_shard_pairs as training
 from bench.data.shards.indexing import build_index
@@ -198,7 +199,7 @@ def reader(name: str) -> Callable[[Path], object]:
 
 
 def read_noise(home: Path) -> object:
-    made = noise.import_ncr(home / "noise.npy", six(), 0.6666)
+    made = import_ncr(home / "noise.npy", six(), 0.6666)
     return made.rows.tolist(), made.donors.tolist()
 
 

@@ -15,7 +15,7 @@ import torch
 
 import bench
 from bench.catalogue.keep import KEEPS, SelectionInputs
-from bench.data.noise import NoiseManifest
+from bench.data.noise.manifest import NoiseManifest
 from bench.errors import UserError
 from bench.models.stored_run import rebuild_model
 from bench.planning import tune

@@ -28,7 +28,7 @@ from PIL import Image
 from bench.adapters import hyperparameters
 from bench.checks.lab import TinyTowers
 from bench.data import shards
-from bench.data.noise import Resampled
+from bench.data.noise.shuffled import Resampled
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand_sources
 from bench.errors import UserError

@@ -30,7 +30,7 @@ from bench.cli import app
 from bench.data import evaluation_captions, prompt_templates, shards
 from bench.data import load_dataset as embedded
 from bench.data.features import FeaturePairs, verify_feature_set
-from bench.data.noise import shuffled_captions
+from bench.data.noise.shuffled import shuffled_captions
 from bench.data.shards import indexing
 from bench.data.shards.sources import expand_sources
 from bench.errors import UserError

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import bench
 from bench import data
 from bench.cli import app
-from bench.data.noise import shuffled_captions
+from bench.data.noise.shuffled import shuffled_captions
 from bench.evaluation.retrieval import retrieve
 from bench.launch import execute
 from bench.store import Store

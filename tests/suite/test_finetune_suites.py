@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from bench import data_folder
 from bench.cli import app
 from bench.data import evaluation
-from bench.data.noise import NoiseManifest
+from bench.data.noise.manifest import NoiseManifest
 from bench.data.source import data_source
 from bench.planning.planner import Planner
 from bench.store import Store

@@ -16,7 +16,8 @@ import yaml
 
 from bench import dry_run, export, run_suite
 from bench.data.features import FeaturePairs
-from bench.data.noise import Targeted, shuffled_captions
+from bench.data.noise.shuffled import shuffled_captions
+from bench.data.noise.targeted import Targeted
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
 from bench.evaluation.pixels import batches

@@ -6,7 +6,8 @@ import numpy as np
 from scipy.special import betaincinv
 
 from bench.arrays import Ints
-from bench.data.noise import Poison, Targeted
+from bench.data.noise.poison import Poison
+from bench.data.noise.targeted import Targeted
 from bench.errors import UserError, nearest
 from bench.evaluation.measures import Measured, MeasureInputs, Number, available_scores, class_features
 from bench.evaluation.tasks import Task

@@ -16,7 +16,7 @@ from scipy.special import fdtri
 
 from bench.arrays import Floats, Ints
 from bench.data import Pairs
-from bench.data.noise import NoiseManifest, noisy_mask
+from bench.data.noise.manifest import NoiseManifest, noisy_mask
 from bench.data.source import data_source
 from bench.errors import UserError
 from bench.store import RunStore

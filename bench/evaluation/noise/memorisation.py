@@ -12,7 +12,7 @@ from bench import counter
 from bench.arrays import Ints
 from bench.catalogue.families.random_guess import DISTRACTORS, MEMORISATION_SAMPLE
 from bench.data import Pairs
-from bench.data.noise import Noise, noisy_mask
+from bench.data.noise.manifest import Noise, noisy_mask
 from bench.evaluation.features import evaluation_mode
 from bench.evaluation.measures import Measured, MeasureInputs, Number, available_scores
 from bench.evaluation.noise.detection import detection_scores
