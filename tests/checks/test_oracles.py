@@ -18,6 +18,8 @@ GIVEN = (
     r"(fastclip|drrho)/traces/\d+/(gamma|gamma_decay_epochs|rho|eps|log_scale|lr_tau|betas|adam_eps)",
     r"fastclip/gamma/gamma(_decay_epochs)?",
     r"drrho/accumulation_path/(eps|log_scale)",
+    r"amorlip/cases/\d+/(log_scale|own_weight|rho|beta|(networks|previous)/.*)",
+    r"amorlip/memory/(max|decay_epochs|epochs)",
     r"(cleanclip|safeclip)/cases/\d+/(log_scale|clip_weight|inmodal_weight|mask)",
     r"(roclip|safeclip)/traces/\d+/(log_scale|size|every|init/.*)",
     r"safeclip/split/\d+/(gmm|share)",

@@ -1,7 +1,8 @@
-"""FastCLIP and DRRho-CLIP against six steps of the authors' code, with the Adam of their temperature.
+"""FastCLIP and DRRho-CLIP against six steps of the authors' code, with the Adam of their temperature; AmorLIP's losses.
 
 official: github.com/Optimization-AI/fast_clip@efd89d5 src/fast_clip/loss.py (FastCLIPLoss), src/training/train.py
 official: github.com/Optimization-AI/DRRho-CLIP@33d7364 src/fast_clip/loss.py (SogCLRLoss)
+official: github.com/haotiansun14/AmorLIP@88760ee src/open_clip/loss.py, utils.py (get_cosine_ema_beta), model.py
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from bench.checks import lab
 from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, values
+from methods.amorlip import Amorlip
 from methods.drrho import Drrho
 from methods.fastclip import Fastclip
 from methods.global_loss import GlobalLoss
@@ -110,3 +112,39 @@ def _normalisers(expected: list[float]) -> KnownValues:
         method, z | {"side_image": 0 * z["side_image"]}, Batch(torch.tensor(rows["ids"]), lab.a_clock())
     )
     yield KnownValue("ln u of images", observed["log_u_image"], expected)
+
+
+@case("amorlip", "amorlip/cases/*/out/*")
+def _amorlip(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValues:
+    z = lab.pair(lab.correspondence(name, "finetuning"))
+    total, dim = z["image"].shape
+    remembered = {"memory": entry["beta"], "memory_from": 0.5, "radius": entry["rho"]}
+    method = lab.adapter_of(Amorlip, entry, dim=dim, **remembered)
+    for key, weights in entry.get("previous", {}).items():
+        method.networks.get_parameter(key).data.copy_(lab.exact_tensor(weights))
+    method.averaged.copy_(torch.nn.utils.parameters_to_vector(method.networks.parameters()))
+    if "previous" in entry:
+        method.end_epoch(0)
+    own = {key: method.networks.get_parameter(key) for key in entry["networks"]}
+    for key, parameter in own.items():
+        parameter.data.copy_(lab.exact_tensor(entry["networks"][key]))
+    early, late = (Batch(torch.arange(total), Clock(1, "train", progress, 1)) for progress in (0.0, 0.9))
+    for when, kind in ((early, "batch_normaliser"), (late, "normaliser")):
+        observed = lab.observe(method, z, when)
+        for key in ("image", "text"):
+            yield KnownValue(f"{kind} of {key}s", observed[f"log_{key}"], expected[kind][key])
+    terms = method.loss(z, observed, slice(0, total))
+    loss = terms["contrastive"] + terms["radius"]
+    yield from lab.compare_loss(method, loss, z, expected)
+    yield KnownValue("loss of the networks", terms["networks"], expected["fit"])
+    yield from lab.gradient_norms(terms["networks"], own, expected["fit_grad_norms"])
+    yield KnownValue("loss in tiles", lab.sum_of_tiles(method, z, observed, (3,)), expected["loss"] + expected["fit"])
+
+
+@case("amorlip", "amorlip/memory/beta")
+def _amorlip_memory(expected: list[float]) -> KnownValues:
+    """The share of the last pass, by pass of the script's 33."""
+    method = lab.build_adapter(Amorlip)
+    method.end_epoch(0)
+    for epoch, share in zip(values()["amorlip"]["memory"]["epochs"], expected, strict=True):
+        yield KnownValue(f"share in pass {epoch}", method.share(Clock(0, "train", epoch / 33, epoch)), share)
