@@ -67,7 +67,7 @@ class EvaluationPlan(SuiteTasks):
         Noise is detected only if the manifest names some rows, but not all; an attack is measured only after poison.
         """
         noisy = manifest is not None and manifest.mixed
-        chosen = self.chosen()
+        chosen = self.chosen
         if at < 1.0 and self.asked.along:
             chosen = [task for task in chosen if task.family in self.asked.along]
         elif at < 1.0:
@@ -80,9 +80,9 @@ class EvaluationPlan(SuiteTasks):
     def held_out(self) -> str:
         """The pairs of images and captions that diagnostics look at; "" if no task scores any."""
         own = f"{self.data.name}/iid"
-        if own in {task.dataset for task in self.chosen()} and any(self.data.name in one.embedded for one in FAMILIES):
+        if own in {task.dataset for task in self.chosen} and any(self.data.name in one.embedded for one in FAMILIES):
             return own
-        tests = [task for task in self.chosen() if FAMILIES[task.family].split == "test"]
+        tests = [task for task in self.chosen if FAMILIES[task.family].split == "test"]
         named = [task.dataset for task in tests if task.dataset != self.training]
         named.sort(key=self.source.of_package)  # which are of another kind than the training pairs
         return next((name for name in named if self.source.has_captions(name)), "")
@@ -145,7 +145,7 @@ class EvaluationPlan(SuiteTasks):
     def wanted(self) -> dict[str, tuple[str, ...]]:
         """Data sets of the catalogue that tasks need, each split once -> the families of these tasks."""
         wanted: dict[str, tuple[str, ...]] = {}
-        for task in self.chosen():
+        for task in self.chosen:
             for dataset in filter(None, (task.dataset, task.train, task.validation)):
                 if dataset != self.training and not self.source.of_package(dataset):
                     wanted[dataset] = tuple(dict.fromkeys((*wanted.get(dataset, ()), task.family)))
@@ -163,7 +163,7 @@ class EvaluationPlan(SuiteTasks):
         Evaluation data that is not there is described as its publishers describe it.
         """
         described: dict[str, dict[str, Any]] = {}
-        for task in self.chosen():
+        for task in self.chosen:
             facts = self.facts(task.dataset)
             known = {"description": facts.description, "n": facts.images, "chance": {}}
             entry = described.setdefault(task.dataset, known)

@@ -39,14 +39,14 @@ def evaluation_workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) ->
     images = sum(plan.facts(name).images for name, _ in read)
     texts = dict(_texts(plan, task) for task in tasks if FAMILIES[task.family].texts != "none")
     total = Workload(images, sum(texts.values()))
-    of_pairs = [FAMILIES[task.family] for task in plan.chosen() if FAMILIES[task.family].on_training_pairs]
+    of_pairs = [FAMILIES[task.family] for task in plan.chosen if FAMILIES[task.family].on_training_pairs]
     if at == 1.0 and any(family.needs_noise and not family.along for family in of_pairs):
         total += Workload(noisy_rows, noisy_rows)
     if any(family.along for family in of_pairs):
         sample = min(MEMORISATION_SAMPLE, plan.data.rows or MEMORISATION_SAMPLE)
         total += Workload(sample, sample + DISTRACTORS)
     if at == 1.0 and noisy_rows:
-        attacked = [task.dataset for task in plan.chosen() if FAMILIES[task.family].on_poison]
+        attacked = [task.dataset for task in plan.chosen if FAMILIES[task.family].on_poison]
         total += Workload(2 * sum(plan.facts(name).images for name in attacked))  # without trigger and with
     return total
 

@@ -74,7 +74,7 @@ def _check_target(suite: Suite) -> None:
     from bench.evaluation.tasks import EvaluationPlan
 
     plan = EvaluationPlan(suite.data, suite.evaluate)
-    for task in plan.chosen():
+    for task in plan.chosen:
         if FAMILIES[task.family].on_poison and (
             task.dataset in data.dataset_names() or evaluation.find_evaluation_set(task.dataset)
         ):

@@ -264,7 +264,7 @@ def _diverged(one: Planned, store: Store) -> bool:
 def _score(one: Planned, store: Store, by: str, rule: str) -> float | None:
     """Return the mean recall by all sets of a family of validation, or by a rule's own; None if one has no score."""
     family = by if rule == LAST else rule
-    sets = {task.dataset for task in one.evaluation.chosen() if task.family == family}
+    sets = {task.dataset for task in one.evaluation.chosen if task.family == family}
     records = [record for record in store.run(one.id).records() if record.dataset in sets]
     own = (registry.find_method(one.run.method).score, one.evaluation.protocol.label, (*one.run.evaluate.curve, 1.0))
     return None if sets - {record.dataset for record in records} else score_at_selected(records, rule, family, *own)

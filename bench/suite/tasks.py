@@ -58,12 +58,9 @@ class SuiteTasks:
         """The name of the training pairs. "drawings/train" would be the probe's part of an evaluation set."""
         return f"{self.data.name}/train" if self.data.embedded else f"{self.data.name}/pairs"
 
+    @cached_property
     def chosen(self) -> list[Task]:
         """All tasks, whether there is noise or not, in the order of the registry of families."""
-        return list(self._chosen)
-
-    @cached_property
-    def _chosen(self) -> list[Task]:
         families = (family for family in FAMILIES if family.name in self.asked.tasks)
         return [replace(task, protocol=self.protocol.label) for family in families for task in self._of_family(family)]
 
@@ -74,7 +71,7 @@ class SuiteTasks:
         has a main metric. One on training pairs or on poison comes last, because runs without noise lack it.
         """
         asked = (self.asked.headline,) if self.asked.headline else self.asked.tasks
-        compared = (task for task in self.chosen() if task.family in asked and FAMILIES[task.family].main)
+        compared = (task for task in self.chosen if task.family in asked and FAMILIES[task.family].main)
         return min(compared, key=lambda task: FAMILIES[task.family].needs_noise, default=None)
 
     def faults(self, noisy: bool) -> Iterator[tuple[int | None, str]]:

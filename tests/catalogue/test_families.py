@@ -264,7 +264,7 @@ def test_the_headline_is_of_a_task_that_the_suite_has(
     plan = plan_on_shards(**datasets)
     found = plan.primary()
     assert (found["dataset"], found["task"], found["metric"]) == headline
-    assert (found["dataset"], found["task"]) in {(task.dataset, task.name) for task in plan.chosen()}
+    assert (found["dataset"], found["task"]) in {(task.dataset, task.name) for task in plan.chosen}
 
 
 def test_a_suite_chooses_its_headline(tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ def test_defaults_cover_the_papers_tables() -> None:
     assert len(PROTOCOLS["ncu"].datasets["zero_shot"]) == 16
     for protocol in PROTOCOLS:  # every data set fits its family
         plan = EvaluationPlan(DataSettings(name="cc3m"), EvaluateSettings(protocol=protocol))  # type: ignore[arg-type]
-        assert plan.chosen()
+        assert plan.chosen
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_embedded_data_keeps_its_own_sets_unless_others_are_named() -> None:
     assert own.missing() == []
     mixed = plan_of(name="cc3m", zero_shot=("cars",)).asked
     plan = EvaluationPlan(DataSettings(), mixed.model_copy(update={"tasks": ("zero_shot", "retrieval")}))
-    assert [task.dataset for task in plan.chosen()] == ["cars", "emoji/iid", "emoji/openmoji"]
+    assert [task.dataset for task in plan.chosen] == ["cars", "emoji/iid", "emoji/openmoji"]
 
 
 def test_sets_of_the_package_are_measured_by_transfer(
@@ -359,7 +359,7 @@ def test_sets_of_the_package_are_measured_by_transfer(
     webdataset_folder(evaluation_folder / "wds_emoji", captioned(), kind="retrieval")
     named = {"zero_shot": ("emoji/novel", "pets"), "retrieval": ("emoji/iid", "flickr30k"), "shift": ("emoji",)}
     plan = plan_of(**named, linear_probe=("emoji", "digits/test", "emoji/iid"))
-    assert [(task.name, task.dataset, task.train) for task in plan.chosen() if task.family != "shift"] == [
+    assert [(task.name, task.dataset, task.train) for task in plan.chosen if task.family != "shift"] == [
         ("zero_shot/concept", "emoji/novel", ""),
         ("zero_shot/subgroup", "emoji/novel", ""),
         ("zero_shot/class", "pets", ""),
@@ -369,7 +369,7 @@ def test_sets_of_the_package_are_measured_by_transfer(
         ("retrieval", "emoji/iid", ""),
         ("retrieval", "flickr30k", ""),
     ]
-    assert [task.dataset for task in plan.chosen() if task.family == "shift"][0::4] == ["emoji/openmoji", "emoji/near"]
+    assert [task.dataset for task in plan.chosen if task.family == "shift"][0::4] == ["emoji/openmoji", "emoji/near"]
     assert plan.missing() == []
     assert {*plan.wanted()} == {"pets", "flickr30k"}
     assert plan.held_out == "flickr30k"

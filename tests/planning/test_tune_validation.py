@@ -55,7 +55,7 @@ def test_trials_have_the_suites_protocol_and_validation_sets(tmp_path: Path) -> 
     suite = load_suite(written(tmp_path, "[flickr30k]"))
     asked = tune.trial_suite(suite, {"clip": {0: {}, 1: {"lr": 0.01}}}, {}).evaluate
     assert (asked.tasks, asked.protocol, asked.curve) == (("validation",), "nuclr", ())
-    assert [(task.dataset, task.protocol) for task in EvaluationPlan(suite.data, asked).chosen()] == [
+    assert [(task.dataset, task.protocol) for task in EvaluationPlan(suite.data, asked).chosen] == [
         ("flickr30k/validation", "nuclr-1")
     ]
 

@@ -262,18 +262,18 @@ def test_features_of_the_emoji_have_the_tasks_of_the_emoji(tmp_path: Path) -> No
     data = DataSettings.model_validate({"name": "emoji", "features": str(folder)})
     pixels = EvaluationPlan(DataSettings(), EvaluateSettings())
     stored = EvaluationPlan(data, EvaluateSettings())
-    names = [(task.name, task.dataset) for task in pixels.chosen() if task.name != "noise_detection"]
-    assert [(task.name, task.dataset) for task in stored.chosen() if task.name != "noise_detection"] == names
+    names = [(task.name, task.dataset) for task in pixels.chosen if task.name != "noise_detection"]
+    assert [(task.name, task.dataset) for task in stored.chosen if task.name != "noise_detection"] == names
     assert len(stored.load(stored.training)) == 3
     with pytest.raises(UserError, match=r"emoji/iid, stored features: not there; looked for .*emoji/iid/features"):
         stored.load("emoji/iid")
-    parts = {part for task in stored.chosen() for part in (task.dataset, task.train, task.validation)}
+    parts = {part for task in stored.chosen for part in (task.dataset, task.train, task.validation)}
     assert {one.what.split(",")[0] for one in stored.missing()} == parts - {stored.training, ""}
     STORED.feature_set(folder / "evaluation" / "emoji" / "iid", "emoji/iid", [["fox"], ["hat"]], labelled=True)
     assert stored.load("emoji/iid").name == "emoji/iid"
     texts = stored.captions(stored.load("emoji/iid"))
     assert [(len(own), own[0]) for own in texts] == [(5, "fox"), (5, "hat")], "as many as retrieval on pixels has"
-    (task, *_) = stored.chosen()
+    (task, *_) = stored.chosen
     assert stored.content(task) == stored.load(task.dataset).content_hash[:16]
 
 
