@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bench.errors import UserError
 from reports.measure import Measure, average_measure, record_measure
 from reports.results import Results
 from reports.vocabulary import family, kind_of, main_metric, metric_label, short
@@ -19,11 +18,8 @@ def by_family(results: Results) -> dict[str, list[Named]]:
 
 
 def primary(results: Results) -> Named:
-    """The suite's headline number. UserError for a plan that names none."""
-    number = results.plan.get("primary")
-    if number is None:
-        again = f"`bench run {results.suite} --plan-only` writes the plan again"
-        raise UserError(f"{results.suite}/plan.json: primary is missing; {again}")
+    """The suite's headline number."""
+    number = results.plan["primary"]
     return number["dataset"], number["task"], number["metric"]
 
 

@@ -15,12 +15,9 @@ from bench.store import Damaged, Record, RunStore, Store
 from bench.store.pack import ARCHIVE
 from bench.store.run import damaged_status
 from bench.store.selection import LAST, chosen_point, validation_scores
-from reports.plan_fields import refuse_unfit
 from reports.tables.table import Row, State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
-#: fields of a plan that a report cannot do without
-_SHOWN = ("suite", "protocol", "budget", "data", "methods", "noises", "seeds", "datasets", "settings")
 TOLD_BY_CLEAN = "clean validation pairs"  #: what a row uses whose weights are chosen by them
 Key = tuple[float, str, str, str, str]  #: at, dataset, task, metric, score
 
@@ -110,8 +107,8 @@ class Results:
 
     @property
     def baseline(self) -> str:
-        """Label of the row that others are compared with; plans from before there was one mean the first row."""
-        return str(self.plan.get("baseline") or next(iter(self.methods)))
+        """Label of the row that others are compared with."""
+        return str(self.plan["baseline"])
 
     def named(self, label: str) -> str:
         """What a reader sees of a row: "clip" is "CLIP", "clip filtered" is "CLIP filtered", other labels stay."""
@@ -137,7 +134,7 @@ class Results:
 
         Then a suite has no trials yet, or its plan was made before trials had spaces.
         """
-        choices = (self.plan.get("tuning") or {}).get("methods", {})
+        choices = (self.plan["tuning"] or {"methods": {}})["methods"]
         known = {label: list(choice["edge"]) for label, choice in choices.items() if "edge" in choice}
         return known if len(known) == len(choices) > 0 else None
 
@@ -261,7 +258,7 @@ def uses(entry: Mapping[str, Any]) -> str:
 def load(suite: str, store: Store) -> Results:
     """Read a suite's plan and everything the store has of its runs under the plan's protocol.
 
-    UserError where there is no plan, and Damaged where it cannot be read or lacks what a report shows. A run of which a
+    UserError where there is no plan, and Damaged where it cannot be read. A run of which a
     file is damaged has no records, and the file as its error.
     """
     plan, path = store.plan(suite), store.suite(suite) / "plan.json"
@@ -269,13 +266,9 @@ def load(suite: str, store: Store) -> Results:
         archive, plans = path.with_name(ARCHIVE), f"`bench run {suite} --plan-only` writes one"
         brings = f"`bench store import {archive} --results DIR` brings it with its runs to another folder"
         raise UserError(f"{path}: no plan; {brings if archive.is_file() else plans}")
-    for name in _SHOWN:
-        if plan.get(name) is None:
-            raise Damaged(path, f"{name} is missing", f"`bench run {suite} --plan-only` writes the plan again")
-    refuse_unfit(plan, path)
     stored: dict[str, dict[str, Any]] = {}
     methods = {entry["label"]: entry for entry in plan["methods"]}
-    points = (*(plan["settings"].get("evaluate") or {}).get("curve", ()), 1.0)
+    points = (*plan["settings"]["evaluate"]["curve"], 1.0)
     runs = []
     for cell in plan["cells"]:
         identity = cell["run"]
@@ -287,7 +280,7 @@ def load(suite: str, store: Store) -> Results:
                 **{name: cell[name] for name in ("method", "noise", "seed", "run", "steps", "manifest")},
                 stored=store.run(identity),
                 reference=cell["reference_run"],
-                kept_rows=cell.get("kept_rows"),
+                kept_rows=cell["kept_rows"],
                 **{**stored[identity], **selected},
             )
         )
@@ -334,7 +327,7 @@ def _read(store: Store, cell: Mapping[str, Any], protocol: str) -> dict[str, Any
         "status": status,
         "records": records,
         "others": tuple(others),
-        "unmeasured": sum(key not in evaluations for key in cell.get("evaluations", ())),
+        "unmeasured": sum(key not in evaluations for key in cell["evaluations"]),
         "training_version": version,
     }
 

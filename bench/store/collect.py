@@ -16,7 +16,7 @@ from bench.store import files
 from bench.store.claim import STALE_AFTER, live_holder
 from bench.store.fence import Busy
 from bench.store.reading import Damaged
-from bench.store.run import AGAIN_FOLDER, RENEW_PLAN, TRIALS, RunStore, Store, weights_name
+from bench.store.run import AGAIN_FOLDER, TRIALS, RunStore, Store, weights_name
 from bench.store.verify import CHECKPOINT_FILE as CHECKPOINT_FILE
 from bench.store.verify import run_problems
 from bench.store.writer import FEATURES as FEATURES_FOLDER
@@ -79,14 +79,10 @@ def _needs(store: Store) -> Needs:
         raise UserError(f"{store.root}: no suite has a plan here, so nothing says what is needed")
     searched = [path.parent.name for path in store.root.glob(f"[!.]*/{TRIALS}")]
     needs: dict[str, set[tuple[float, str]]] = {one: set() for name in searched for one in _read(store.trials, name)}
-    for suite, plan in plans.items():
+    for plan in plans.values():
         for identity in re.findall(r'"([0-9a-f]{64})"', json.dumps(plan)):
             needs.setdefault(identity, set())
-        try:
-            points = {(at, plan.get("protocol", "")) for at in plan["settings"]["evaluate"]["curve"]}
-        except (KeyError, TypeError) as error:
-            reason = "settings.evaluate is missing, so nothing says what it needs"
-            raise Damaged(store.suite(suite) / "plan.json", reason, RENEW_PLAN.format(suite)) from error
+        points = {(at, plan["protocol"]) for at in plan["settings"]["evaluate"]["curve"]}
         for cell in plan["cells"]:
             for identity in filter(None, (cell["run"], cell["reference_run"])):
                 needs.setdefault(identity, set()).update(points)

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from operator import lt
 from typing import Any
+
+from bench.errors import nearest
 
 ContentCheck = Callable[[Any], str]
 Shape = Any  #: Check | list[Shape] | dict[str, Shape]
@@ -81,6 +84,8 @@ _SHA256 = _kind(lambda value: type(value) is str and re.fullmatch("[0-9a-f]{64}"
 _STATE = _kind(lambda value: value in ("running", "interrupted", "failed", "done"), "a state of a run")
 _PHASES = _kind(_is_phases, "a list of names, each with a number of steps")
 _PLACE = _kind(_is_pair, "the label of a noise and a seed")
+_RANGE = _kind(lambda value: type(value) is list and len(value) == 2 and all(map(_is_number, value)), "two numbers")
+_RULE = _kind(lambda value: value in ("samples", "passes"), "samples or passes")
 _ANY: Shape = {}  #: an object
 
 
@@ -117,8 +122,29 @@ def _histogram(value: Any) -> str:
     return "" if all(count in (0, bins) for count in counts) else ".series: should have a count for each bin"
 
 
-def _trials(value: Any) -> str:
-    return _wrong(value, [_TRIAL]) if value else ": should be a list of trials"
+def _some(shape: Shape) -> ContentCheck:
+    return lambda value: _wrong(value, [shape]) if value else ": is empty"
+
+
+def _tuning(value: Any) -> str:
+    return _wrong(value, _SPREAD if type(value) is dict and "temperature" in value else _SPACES)
+
+
+def _plan(value: Any) -> str:
+    """Refuse what has a wrong field, two rows of one label, or a label that no row has."""
+    if reason := _wrong(value, _PLAN):
+        return reason
+    labels = {part: Counter(entry["label"] for entry in value[part]) for part in ("methods", "noises")}
+    for part, known in labels.items():
+        if twice := [label for label, count in known.items() if count > 1]:
+            return f".{part}: duplicate label {twice[0]!r}"
+    named = [("baseline", value["baseline"], "methods")]
+    for place, cell in enumerate(value["cells"]):
+        named += [(f"cells.{place}.{field}", cell[field], f"{field}s") for field in ("method", "noise")]
+    for field, label, part in named:
+        if label not in labels[part]:
+            return f".{field}: {label!r} is not among {part}{nearest(label, labels[part])}"
+    return ""
 
 
 _SERIES = {"n": _COUNT, "dropped": _COUNT, "counts": _counts, "mean?": _maybe(_NUMBER), "quantiles?": {"*": _NUMBER}}
@@ -156,43 +182,54 @@ _ENVIRONMENT = {
     **{"packages?": {"*": _maybe(_TEXT)}, "python?": _maybe(_TEXT), "commit?": _maybe(_TEXT)},
     **{"hardware?": _ANY, "ranks?": _RANKS},
 }
+_KEEP = {**_fields("label about uses scorer? teacher?", _TEXT), "rule": _RULE, "external?": _fields("name hash", _TEXT)}
 _METHOD = {
-    **_fields("label title summary paper fidelity bibtex note score state?", _TEXT),
-    **_fields("preset reference", _maybe(_TEXT)),
-    **_fields("equations? start?", _maybe(_TEXT)),
-    **{"config": _ANY, "keep?": _maybe(_ANY), "lr?": _maybe(_AMOUNT), "untrained?": _FLAG, "average?": _AMOUNT},
+    **_fields("label method title summary paper fidelity bibtex note score state", _TEXT),
+    **_fields("preset reference equations start", _maybe(_TEXT)),
+    **{"config": _ANY, "keep": _maybe(_KEEP), "lr": _AMOUNT, "untrained?": _FLAG, "average?": _AMOUNT},
     **{"inapplicable?": {"*": _TEXT}, "select?": _TEXT},
 }
 _CELL = {
     **_fields("run method noise", _TEXT),
     **{"seed": _WHOLE, "steps": _COUNT, "reference_run": _maybe(_TEXT)},
     **{"manifest": _maybe({"hash": _TEXT, "realised_rate": _AMOUNT, "rows": _COUNT})},
-    **{"kept_rows?": _maybe(_COUNT), "evaluations?": [_TEXT]},
+    **{"kept_rows": _maybe(_COUNT), "evaluations": [_TEXT]},
 }
 _TRIAL = {"changes": _ANY, "run": _TEXT, "score": _maybe(_NUMBER), "reference_run?": _maybe(_TEXT)}
 _CHOICE = {
-    **{"chosen": _ANY, "score": _maybe(_NUMBER), "ledger": {"*": _AMOUNT}, "trials": _trials},
-    **{"points?": _COUNT, "default?": _maybe(_NUMBER), "edge?": [_TEXT]},
+    **{"chosen": _ANY, "score": _maybe(_NUMBER), "trials": _some(_TRIAL)},
+    **{"ledger": _fields("flops train_seconds samples? evaluate_seconds?", _AMOUNT)},
 }
+_SPACED = {**_CHOICE, "points": _COUNT, "default": _maybe(_NUMBER), "edge": [_TEXT]}
 _RUNG = {"budget": _TEXT, "settings": _COUNT, "seeds": [_WHOLE]}
-_TUNING = {"methods": {"*": _CHOICE}, "seed?": _WHOLE, "rate?": _maybe(_AMOUNT), "rungs?": [_RUNG]}
-_BLOCK = {"label": _TEXT, "rate": _AMOUNT, "kind?": _maybe(_TEXT), "towers?": _TEXT, "seeds?": [_WHOLE]}
+_SPACES = {
+    **{"methods": {"*": _SPACED}, "rungs": _some(_RUNG), "rate": _AMOUNT, "by?": _TEXT},
+    **_fields("lr weight_decay", _maybe(_RANGE)),
+}
+#: of committed comparisons from before trials had spaces
+_SPREAD = {
+    **{"methods": {"*": _CHOICE}, "budget": {"*": _AMOUNT}, "rate": _AMOUNT, "seed": _WHOLE},
+    **_fields("lr temperature", _RANGE),
+}
+_BLOCK = {
+    **_fields("label title towers", _TEXT),
+    **{"kind": _maybe(_TEXT), "rate": _AMOUNT, "budget?": _AMOUNT, "seeds?": [_WHOLE]},
+}
 _PLAN = {
+    **_fields("suite description suite_hash protocol baseline", _TEXT),
+    "made": _NUMBER,
+    "budget": {**_BUDGET, "unit": _TEXT},
+    "data": {**_fields("name description", _TEXT), "rows": _COUNT},
+    "primary": _fields("dataset task metric", _TEXT),
+    "methods": _some(_METHOD),
+    "noises": _some(_BLOCK),
+    "seeds": _some(_WHOLE),
     "cells": [_CELL],
-    **_fields("suite? description? suite_hash? protocol?", _TEXT),
-    "made?": _NUMBER,
-    "budget?": _BUDGET,
-    "data?": {"name": _TEXT, "rows": _COUNT, "description?": _TEXT},
-    "primary?": _maybe({"*": _TEXT}),
-    "methods?": [_METHOD],
-    "baseline?": _maybe(_TEXT),
-    "noises?": [_BLOCK],
-    "seeds?": [_WHOLE],
     "added?": [_PLACE],
-    "tuning?": _maybe(_TUNING),
-    "datasets?": {"*": {"description?": _TEXT, "n?": _COUNT, "chance?": {"*": _NUMBER}}},
-    "settings?": {"train?": _ANY, "evaluate?": _maybe({"curve": [_NUMBER], "along?": [_TEXT]})},
-    "tables?": _maybe(_ANY),
+    "tuning": _maybe(_tuning),
+    "datasets": {"*": {"description": _TEXT, "n": _COUNT, "chance": {"*": _NUMBER}}},
+    "settings": {"train": {"batch": _COUNT}, "evaluate": {"curve": [_NUMBER], "along?": [_TEXT]}},
+    "tables": _maybe({"paper": _TEXT, "numbers": [_TEXT], **_fields("rows towers", _ANY)}),
 }
 _PROCESS = {"host": _TEXT, "namespace": _TEXT, "pid": _COUNT, "started": _TEXT}
 
@@ -205,7 +242,7 @@ MODELS: Mapping[str, Shape] = {
     "diagnostics": {"diagnostics": [_histogram]},
     "job": {"job": _TEXT, "log": _TEXT, "submitted?": _NUMBER, "by?": _PROCESS},
     "line": {"step": _COUNT},
-    "plan": _PLAN,
+    "plan": _plan,
     "trials": [_TEXT],
     "queue": {"suite": _ANY, "only": [_TEXT], "seeds": [_WHOLE]},
     "hashes": {"*": _SHA256},

@@ -94,9 +94,9 @@ class Incoming:
             plan: dict[str, Any] | None = reading.read_json(path, "plan", reading.MAX_PLAN)
             if plan is None:
                 return None
-            if plan.get("suite", suite) != suite:
+            if plan["suite"] != suite:
                 raise Damaged(path, f"suite: is not {suite}, as its folder says")
-            chosen = (plan.get("tuning") or {"methods": {}})["methods"].values()
+            chosen = (plan["tuning"] or {"methods": {}})["methods"].values()
             trials = (trial for choice in chosen for trial in choice["trials"])
             for cell in (*plan["cells"], *trials):
                 for field in ("run", "reference_run"):

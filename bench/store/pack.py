@@ -98,7 +98,7 @@ def _planned(plan: Mapping[str, Any]) -> dict[str, str]:
     names: dict[str, str] = {}
     for cell in plan["cells"]:
         names.setdefault(cell["run"], f"{cell['method']}, {cell['noise']}, seed {cell['seed']}")
-    chosen = (plan.get("tuning") or {"methods": {}})["methods"]
+    chosen = (plan["tuning"] or {"methods": {}})["methods"]
     for label, choice in chosen.items():
         for trial in choice["trials"]:
             names.setdefault(trial["run"], f"a trial of {label}")

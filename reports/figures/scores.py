@@ -53,10 +53,10 @@ def against_noise(results: Results) -> Picture | None:
     if not panels:
         return None
     sheet, styles = sheet_of_lines(results, list(panels.values()))
-    titles = {entry["kind"]: entry.get("title") for entry in results.noises.values()}  # older plans have no title
-    several, unit = len({budget for _, budget in panels}) > 1, results.plan["budget"].get("unit", "")
+    titles = {entry["kind"]: entry["title"] for entry in results.noises.values()}
+    several, unit = len({budget for _, budget in panels}) > 1, results.plan["budget"]["unit"]
     for place, ((kind, budget), lines) in enumerate(panels.items()):
-        title = (titles[kind] or kind.replace("_", " ")) + f" ({budget:g} {unit})" * several
+        title = titles[kind] + f" ({budget:g} {unit})" * several
         panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=beside(sheet, label))
         _draw_with_seaborn(panel, styles, lines)
         draw_bars(panel, styles, lines)

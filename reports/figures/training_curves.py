@@ -53,7 +53,7 @@ def _metric(task: str) -> str:
 
 def _curves(results: Results) -> Mapping[Point, Lines]:
     """For each panel the lines, in percent over epochs or shares of the budget."""
-    along = (results.plan["settings"].get("evaluate") or {}).get("along") or ()
+    along = results.plan["settings"]["evaluate"].get("along", ())
     values: dict[Point, list[tuple[str, float, float]]] = {}
     plain = {run.run for run in results.runs if run.select == LAST}
     for run in results.runs:

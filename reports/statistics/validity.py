@@ -181,6 +181,6 @@ def _tuned(results: Results, rows: Sequence[str]) -> Check:
     outcome: Outcome = "fail" if at else "pass" if edges else "unknown"
     found = f"the best trial lies at an edge of its space for {len(at)} of {len(edges)} rows"
     if outcome == "unknown":
-        tuned = (results.plan.get("tuning") or {}).get("methods")
+        tuned = results.plan["tuning"]
         found = "where the best trials lie in their spaces is not stored" if tuned else "no row was tuned"
     return Check("tuned", outcome, found, "unequal tuning, not robustness")

@@ -27,13 +27,13 @@ _SPENT = (
 
 def tuning_table(results: Results) -> Table | None:
     """Return one line a method with its trials, its chosen settings and their cost; None if a suite tunes nothing."""
-    tuning = results.plan.get("tuning")
+    tuning = results.plan["tuning"]
     if not tuning:
         return None
     chosen = (_GAIN, _SETTINGS, _EDGE) if "rungs" in tuning else (_LR, _TEMPERATURE)
     columns = (_TRIALS, _OWN, _BEST, *chosen, *_SPENT)
     rows = [_row(results, label, tuning["methods"].get(label), columns) for label in results.methods]
-    footnotes = _halved(tuning, results) if "rungs" in tuning else _spread(tuning, results)
+    footnotes = _halved(tuning, results) if "rungs" in tuning else _spread(tuning)
     description = "Trials on the validation pairs, which no other table shows."
     return Table("tuning", "Tuning", columns, tuple(rows), description, footnotes, notes=notes_for(rows))
 
@@ -92,25 +92,17 @@ def _halved(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
     )
 
 
-def _spread(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
+def _spread(tuning: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what the trials of a plan saw that was made before there were spaces, as committed archives hold it."""
-    budget = tuning["budget"] or {key: results.plan["budget"][key] for key in ("kind", "value")}
-    noise = max(results.plan["noises"], key=lambda entry: entry["rate"])
-    rate = noise["rate"] if tuning["rate"] is None else tuning["rate"]
+    budget = ", ".join(f"{value:g} {kind.replace('_', ' ')}" for kind, value in tuning["budget"].items())
     return (
         "Every method has the same number of trials: the suite's own settings, then points spread over "
         f"learning rates {_range(tuning['lr'])} and, where a method keeps its temperature fixed and its entry does not "
         f"name it, temperatures {_range(tuning['temperature'])}. The best on the validation pairs runs.",
-        f"A trial has seed {tuning['seed']}, {100 * rate:g} % noise and a budget of {_budget(budget)}. "
+        f"A trial has seed {tuning['seed']}, {100 * tuning['rate']:g} % noise and a budget of {budget}. "
         "What trials cost is booked here and not in a run's budget.",
     )
 
 
 def _range(bounds: list[float]) -> str:
     return f"{bounds[0]:g} to {bounds[1]:g}"
-
-
-def _budget(budget: Mapping[str, Any]) -> str:
-    if "kind" in budget:
-        return f"{budget['value']:g} {budget['kind'].replace('_', ' ')}"
-    return ", ".join(f"{value:g} {kind.replace('_', ' ')}" for kind, value in budget.items() if value is not None)

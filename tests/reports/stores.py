@@ -120,6 +120,8 @@ def plan_cell(label: str, rate: float, seed: int) -> dict[str, Any]:
         "steps": 600,
         "phases": [{"name": "train", "steps": 600}],
         "manifest": {"hash": digest, "realised_rate": rate, "rows": round(rate * 4500)} if rate else None,
+        "kept_rows": None,
+        "evaluations": [],
     }
 
 
@@ -224,7 +226,7 @@ def plan(
         "description": "Methods on multi-artist icon art with shuffled captions",
         "suite_hash": "0" * 64,
         "made": 0.0,
-        "budget": {"kind": "epochs", "value": 20.0, "rule": "total"},
+        "budget": {"kind": "epochs", "value": 20.0, "unit": "epochs", "rule": "total"},
         "data": {
             "name": "emoji/train",
             "description": "emoji art of seven artists",
@@ -249,15 +251,27 @@ def plan(
                 "score": score,
                 "config": {"temperature": 0.07},
                 "preset": None,
+                "lr": 0.001,
                 "reference": "clip" if label == "ncu" else None,
+                "start": None,
                 "budget_rule": "total",
+                "keep": None,
             }
             for label, title, quality, score in methods
         ],
         "noises": [
-            {"label": noise_label(rate), "kind": "shuffled_captions" if rate else None, "rate": rate} for rate in rates
+            {
+                "label": noise_label(rate),
+                "kind": "shuffled_captions" if rate else None,
+                "title": "shuffled captions" if rate else "",
+                "rate": rate,
+                "towers": "",
+            }
+            for rate in rates
         ],
         "seeds": list(seeds),
+        "baseline": methods[0][0],
+        "tuning": None,
         "cells": list(cells),
         "datasets": {
             name: {"description": f"{name}: pictures of known concepts", "n": 420, "chance": chance}
@@ -268,6 +282,7 @@ def plan(
             "train": {"batch": 128, "lr": 0.001, "precision": "fp32"},
             "evaluate": {"tasks": ["zero_shot", "shift"], "curve": [0.25, 0.5, 0.75]},
         },
+        "tables": None,
     }
 
 

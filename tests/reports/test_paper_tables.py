@@ -153,9 +153,9 @@ def measured(store: Store, run: str, records: Sequence[tuple[str, str, str, floa
 
 
 ROW = (
-    {"config": {}}
-    | dict.fromkeys(("title", "summary", "paper", "bibtex", "note"), "")
-    | dict.fromkeys(("preset", "reference"))
+    {"config": {}, "lr": 1e-3}
+    | dict.fromkeys(("method", "title", "summary", "paper", "bibtex", "note", "state"), "")
+    | dict.fromkeys(("preset", "reference", "equations", "start", "keep"))
 )
 
 
@@ -165,7 +165,10 @@ def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:
     blocks = [noise["label"] for noise in plan["noises"]]
     return {
         **plan,
-        "protocol": "1",
+        **{"protocol": "1", "suite_hash": "0" * 64, "made": 0.0, "baseline": labels[0], "tuning": None},
+        "data": {**plan["data"], "description": ""},
+        "primary": {"dataset": "cars", "task": "zero_shot/class", "metric": "top1"},
+        "settings": {**plan["settings"], "evaluate": {"curve": []}},
         "methods": [{**ROW, "label": label, "score": "cosine", "fidelity": "derived"} for label in labels],
         "cells": [
             {
@@ -176,6 +179,8 @@ def planned(name: str, labels: Sequence[str]) -> dict[str, Any]:
                 "steps": 1,
                 "manifest": None,
                 "reference_run": None,
+                "kept_rows": None,
+                "evaluations": [],
             }
             for label in labels
             for block in blocks

@@ -155,5 +155,5 @@ def test_a_plan_that_does_not_say_its_protocol_is_refused(store: Store) -> None:
     assert plan is not None
     del plan["protocol"]
     store.write_plan(SUITE, plan)
-    with pytest.raises(UserError, match=r"plan.json: protocol is missing; `bench run emoji_noisy --plan-only` writes"):
+    with pytest.raises(UserError, match=r"plan.json: protocol: is missing; delete it, and `bench run emoji_noisy"):
         load(SUITE, store)

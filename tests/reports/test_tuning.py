@@ -32,7 +32,7 @@ def folder(stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) ->
     assert plan is not None
     tuned = {"clip": trials(0.05, 0.07, 0.06), "sogclr": trials(None, None, 0.02)}
     tuned["sogclr"]["chosen"]["temperature"] = 0.16
-    settings = {"trials": 3, "budget": {"flops": 1.2e12}, "rate": None, "seed": 1000, "lr": [5e-4, 8e-3]}
+    settings = {"trials": 3, "budget": {"flops": 1.2e12}, "rate": 0.4, "seed": 1000, "lr": [5e-4, 8e-3]}
     plan["tuning"] = {**settings, "temperature": [0.02, 0.32], "methods": tuned}
     for entry in plan["methods"]:
         entry["lr"] = tuned.get(entry["label"], {"chosen": {}})["chosen"].get("lr", 0.002)

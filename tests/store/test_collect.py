@@ -127,7 +127,11 @@ def test_what_a_trial_starts_from_is_kept(store: Path) -> None:
         for cell in plan["cells"]:
             cell["reference_run"] = None
         trials = [{"changes": {}, "run": "0" * 64, "reference_run": start, "score": 0.1} for start in starts]
-        plan["tuning"] = {"methods": {"ncu": {"chosen": {}, "score": 0.1, "trials": trials, "ledger": {}}}}
+        chosen = {"chosen": {}, "score": 0.1, "trials": trials, "ledger": {"flops": 1, "train_seconds": 1}}
+        choice = {**chosen, "points": 1, "default": None, "edge": []}
+        rung = {"budget": "128 samples", "settings": 1, "seeds": [1000]}
+        search = {"rungs": [rung], "rate": 0.4, "lr": [1e-4, 1e-2], "weight_decay": None}
+        plan["tuning"] = {**search, "methods": {"ncu": choice}}
         path.write_text(json.dumps(plan))
     assert UNNAMED_RUNS not in {item.kind for item in collect_garbage(Store(store))[0]}
 

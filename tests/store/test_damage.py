@@ -352,7 +352,7 @@ def test_a_damaged_plan_names_its_remedy(store: Path, tiny: SimpleNamespace) -> 
         ("", "is empty"),
         ("[]", "should be an object"),
         (json.dumps({**plan, "cells": [{"run": 3}]}), r"cells\.0\.run: "),
-        (json.dumps({name: value for name, value in plan.items() if name != "noises"}), "noises is missing"),
+        (json.dumps({name: value for name, value in plan.items() if name != "noises"}), "noises: is missing"),
     ):
         path.write_text(content)
         with pytest.raises(UserError, match=rf"plan\.json: .*{said}.*`bench run tiny --plan-only` writes"):

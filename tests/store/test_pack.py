@@ -122,8 +122,12 @@ def test_trials_are_packed_as_well(store: Path, archive: Path, tmp_path: Path) -
     path = store / "tiny" / "plan.json"
     plan = json.loads(path.read_text())
     trial = plan["cells"].pop()
-    choice = {"chosen": {}, "score": 0.5, "ledger": {}, "trials": [{"changes": {}, "run": trial["run"], "score": 0.5}]}
-    path.write_text(json.dumps({**plan, "tuning": {"methods": {trial["method"]: choice}}}))
+    choice = {"chosen": {}, "score": 0.5, "points": 1, "default": None, "edge": []}
+    choice |= {"trials": [{"changes": {}, "run": trial["run"], "score": 0.5}]}
+    choice |= {"ledger": {"flops": 1, "train_seconds": 1}}
+    rung = {"budget": "128 samples", "settings": 1, "seeds": [1000]}
+    search = {"rungs": [rung], "rate": 0.4, "lr": [1e-4, 1e-2], "weight_decay": None}
+    path.write_text(json.dumps({**plan, "tuning": {**search, "methods": {trial["method"]: choice}}}))
     pack_runs("tiny", Store(store), tmp_path / "a.tar.xz")
     assert members(tmp_path / "a.tar.xz").keys() == members(archive).keys()
     status = Store(store).run(trial["run"]).path("status.json")
@@ -203,7 +207,7 @@ def summed(forge: Callable[[Members], None]) -> Callable[[Members], None]:
 
 
 def odd_plan(content: Members) -> None:
-    content["tiny/plan.json"] = b'{"cells": 5}'
+    content["tiny/plan.json"] = json.dumps({**json.loads(content["tiny/plan.json"]), "cells": 5}).encode()
 
 
 def link_out(content: Members) -> None:

@@ -129,12 +129,13 @@ def test_a_record_of_another_version_is_named(tmp_path: Path) -> None:
         run.records()
 
 
-def test_plans_and_the_list_of_runs(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_plans_and_the_list_of_runs(finished: Path, tmp_path: Path) -> None:
+    store, plan = Store(tmp_path), Store(finished).plan("tiny")
+    assert plan is not None
     assert store.plan("quick") is None
     assert list(store.runs()) == []
-    store.write_plan("quick", {"suite": "quick", "cells": []})
-    assert store.plan("quick") == {"suite": "quick", "cells": []}
+    store.write_plan("quick", {**plan, "suite": "quick"})
+    assert store.plan("quick") == {**plan, "suite": "quick"}
     first, second = "a1" * 32, "b2" * 32
     for identity in (second, first, "notes"):  # the last is no id, so it is no run
         with writing(store.run(identity)) as out:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from bench.cli import app
 from bench.errors import UserError
 from bench.models.evaluate_checkpoint import describe_checkpoint
-from bench.store import Store
+from bench.store import Damaged, Store
 from bench.suite.suite import load_suite
 from reports.results import load
 from reports.tables.suite_tables import relative_cost
@@ -69,9 +69,10 @@ def test_reports_read_the_baseline_from_the_plan(path: Path, tmp_path: Path) -> 
     assert "\nsiglip against warm: " in compared.output
     file = tmp_path / "out" / "based" / "plan.json"
     old = json.loads(file.read_text())
-    del old["baseline"]  # as plans were written before
+    del old["baseline"]
     store.write_plan("based", old)
-    assert load("based", store).baseline == "siglip"
+    with pytest.raises(Damaged, match=r"plan\.json: baseline: is missing"):
+        load("based", store)
 
 
 def test_a_file_of_weights_is_read_by_the_baseline(path: Path, tmp_path: Path) -> None:
