@@ -127,6 +127,7 @@ def test_names_of_many_axes_do_not_cover_each_other() -> None:
     plan = {
         "datasets": {name: {} for name in sets},
         "methods": [entry],
+        "baseline": "clip",
         "noises": [{"label": "clean", "kind": None, "rate": 0.0}],
         "primary": {"dataset": sets[0], "task": "linear_probe", "metric": "accuracy"},
     }
