@@ -148,13 +148,12 @@ def _files(
 
 def _unfit(pictures: Sequence[Picture], widths: Sequence[str]) -> Iterable[str]:
     """Say of each width which figures are not drawn for it."""
-    from reports.figures.figure_style import PAPER
+    lacking = {width: [one.name for one in pictures if width not in one.pdf] for width in widths}
+    for width, left_out in ((width, found) for width, found in lacking.items() if found):
+        from reports.figures.figure_style import PAPER
 
-    for width in widths:
-        names = [one.name for one in pictures if width not in one.pdf]
         size = f"{PAPER[width].width:g} inches wide and at most {PAPER[width].height:g} high"
-        if names:
-            yield f"no room in a {width} ({size}) at letters that can be read: {', '.join(names)}"
+        yield f"no room in a {width} ({size}) at letters that can be read: {', '.join(left_out)}"
 
 
 def all_tables(results: Results) -> list[Table]:

@@ -118,7 +118,7 @@ class Results:
 
     def titled(self, row: Row) -> str:
         """What a reader sees of a line of a table."""
-        known = row.method in self.methods
+        known = row.method and row.method in self.methods
         return self.named(row.method) + row.label.removeprefix(row.method) if known else row.label
 
     @property

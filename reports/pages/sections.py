@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -25,7 +25,6 @@ FIDELITY = {  #: class of fidelity -> what it says
     "reconstructed": "parts are not stated in the paper and were filled in; not verified",
     "unchecked": "its author says that it equals other code, but brings no values that show it; not verified",
 }
-LONG = 40  #: letters of a cell from which on it is broken into lines
 MANY = 20  #: lines or entries from which on a part of the page is folded
 
 
@@ -177,21 +176,18 @@ def data_section(results: Results) -> Html:
         data["name"],
         f"{data['rows']:,}",
         data.get("description", ""),
-        listed(("data set", "examples", "what it is", "chance"), rows),
+        listed(("data set", "examples", "what it is", "chance"), rows, (2, 3)),
     )
 
 
-def listed(heads: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:
-    """A table of words: cells and their heads begin at the left."""
-    return _body(heads, together(html("<tr>{}</tr>", _cells_of(row)) for row in rows))
+def listed(heads: Sequence[object], rows: Iterable[Sequence[object]], wrapped: Collection[int] = ()) -> Html:
+    """A table of words: cells and their heads begin at the left; those at these places are broken into lines."""
+    return _body(heads, together(html("<tr>{}</tr>", _cells_of(row, wrapped)) for row in rows))
 
 
-def _cells_of(row: Sequence[object]) -> Html:
-    long = (isinstance(cell, str) and not isinstance(cell, Html) and len(cell) > LONG for cell in row)
-    return together(
-        html("<td{}>{}</td>", html(' class="wrap"') if wraps else "", cell)
-        for cell, wraps in zip(row, long, strict=True)
-    )
+def _cells_of(row: Sequence[object], wrapped: Collection[int] = ()) -> Html:
+    cells = ((html(' class="wrap"') if place in wrapped else "", cell) for place, cell in enumerate(row))
+    return together(html("<td{}>{}</td>", *cell) for cell in cells)
 
 
 def _body(heads: Sequence[object], rows: Html) -> Html:

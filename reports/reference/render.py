@@ -95,7 +95,7 @@ def over_all(made: Sequence[Comparison]) -> dict[str, str]:
         texts |= {CLAIMS: claims, AGREEMENT: agreement_page(main.ranking, others)}
     beside = together(html('<a href="{0}">{0}</a>', name) for name in texts)
     rows = [(html('<a href="{}/{}">{}</a>', one.name, PAGE, one.name), *one.about) for one in made]
-    body = [html("<h1>{}</h1><nav>{}</nav>{}", _TITLE, beside, listed(_HEADS, rows))]
+    body = [html("<h1>{}</h1><nav>{}</nav>{}", _TITLE, beside, listed(_HEADS, rows, (1, 5)))]
     return {**texts, INDEX: document(_TITLE, body)}
 
 

@@ -26,6 +26,7 @@ from bench.console.text import align_columns, storable, visible
 from bench.store import Record, RunStore, Store
 from reports.build import _files
 from reports.compare import compare
+from reports.figures.chosen import BEST
 from reports.figures.diagnostics import _scale
 from reports.figures.figure_style import LONGEST, SCREEN, Sheet, finish, look, named, plain
 from reports.pages.html import _section
@@ -166,17 +167,19 @@ class Seen(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(clean: Results, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    return _files(clean, tmp_path_factory.mktemp("written"), ("page",))
+    return _files(clean, tmp_path_factory.mktemp("written"), ("page",), BEST)[0]
 
 
 def test_a_hostile_plan_and_store_give_the_same_report_with_other_words(
     clean: Results, written: dict[str, bytes], tmp_path: Path
 ) -> None:
     turned_results = hostile(clean, lambda text: text + ALL)
-    files = _files(turned_results, tmp_path, ("page",))
+    files = _files(turned_results, tmp_path, ("page",), BEST)[0]
     before, after = (Seen(one["report.html"].decode()) for one in (written, files))
     assert after.tags == before.tags
-    assert all(link.startswith(("#", "data:")) for link in after.links)
+    papers = "https://scholar.google.com/scholar?q="  # what follows is quoted
+    assert all(link.startswith(("#", "data:", papers)) for link in after.links)
+    assert all(re.fullmatch(r"[\w%./~-]+", link.removeprefix(papers)) for link in after.links if papers in link)
     assert storable(f"clip{ALL}") in after.text
     assert all(re.fullmatch(r"(tables/|figures/)?[A-Za-z0-9_-]+\.[a-z]+", path) for path in files)
     kinds, same = (Counter(path.partition(".")[2] for path in one) for one in (files, written))
@@ -190,7 +193,7 @@ def test_a_hostile_plan_and_store_give_the_same_report_with_other_words(
 
 
 def test_families_that_we_do_not_know_name_no_file_by_themselves(clean: Results) -> None:
-    strange = ("..", "pairs", "a b\n", "zero_shot\x00", "run-x", "x" * 300, "fine_one")
+    strange = ("..", "cost", "a b\n", "zero_shot\x00", "run-x", "x" * 300, "fine_one")
     run = clean.runs[0]
     first = next(iter(run.records.values()))
     more = [replace(first, at=1.0, task=f"{name}/concept") for name in strange]
@@ -199,7 +202,7 @@ def test_families_that_we_do_not_know_name_no_file_by_themselves(clean: Results)
     names = [table.name for table in made]
     assert len({name.lower() for name in names}) == len(names)
     assert all(re.fullmatch("[a-z0-9_-]{1,60}", name) for name in names)
-    assert {"zero_shot", "pairs"} <= set(names)
+    assert {"zero_shot", "cost"} <= set(names)
     unknown = [table for table in made if table.name.startswith("family-")]
     assert len(unknown) == len(strange)
     assert unknown[0].title == ".."
@@ -298,5 +301,5 @@ def test_powers_of_ten_are_as_large_as_other_numbers() -> None:
         _scale(panel, [{"edges": [1e-3, 1e3], "log": True}])
         panel.figure.draw_without_rendering()
     labels = panel.get_xticklabels()
-    assert {"0.01", "1", "100"} <= {label.get_text() for label in labels}
+    assert {"0.001", "0.1", "10"} <= {label.get_text() for label in labels}
     assert not any(label.get_parse_math() for label in labels)

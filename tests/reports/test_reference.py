@@ -113,7 +113,7 @@ def test_the_index_names_every_comparison_with_its_answer(root: Path) -> None:
     _, question, data, methods, seeds, answer, robust, day = re.findall(r"<td[^>]*>(.*?)</td>", row)
     assert question.startswith("Is a method significantly better than CLIP on")
     assert data.endswith(" pairs")
-    assert (methods, seeds, robust) == ("3", "3", "no")
+    assert (methods, seeds, robust) == ("3", "3", "unknown")
     assert answer.startswith("Significantly better than CLIP under 40 % shuffled captions: ")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", day)
     links = re.findall(r'href="([^"#:]+)"', page)

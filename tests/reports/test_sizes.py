@@ -126,7 +126,7 @@ def test_a_report_has_figures_for_a_column_if_it_is_asked_for_them(tmp_path: Pat
     results = bench.Results(tmp_path)
     folder = results.report(SUITE, widths=("column",)).parent / "figures"
     names = {path.name for path in folder.iterdir()}
-    assert names == {"noise.png", "noise.pdf", "noise-column.pdf"}, "and the radar where it is asked for alone"
+    assert names == {f"{name}{end}" for name in ("noise", "cost") for end in (".png", ".pdf", "-column.pdf")}
     assert {path.name for path in results.report(SUITE).with_name("figures").iterdir()} == {
         name for name in names if not name.endswith("-column.pdf")
     }

@@ -60,7 +60,7 @@ def test_a_report_is_written_without_torch(store: Store) -> None:
     done = subprocess.run([sys.executable, "-c", BLOCKED, str(store.root)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     files, lines = map(int, done.stdout.split())
-    assert files == 2 + 2 * 12 + 1 + 2 * (5 + 1 + 3)
+    assert files == 2 + 2 * 10 + 2 + 2 * (5 + 1 + 3)
     assert lines == 1 + 42 + 4
 
 
@@ -124,7 +124,7 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     assert found.verdict.count("\n") == 0
     back = compare(SUITE, three, "clip", "sogclr")
     assert "SogCLR is better than CLIP" in back.verdict
-    assert "clip at 0.87 times the cost of sogclr" in back.verdict
+    assert "CLIP at 0.87 times the cost of SogCLR" in back.verdict
     text = found.text()
     assert text.startswith("\n".join((*found.validity, "", found.verdict, "")))
     assert len(found.validity) == 1
@@ -150,7 +150,7 @@ def test_compare_says_which_of_the_two_is_not_verified(store: Store) -> None:
         {**e, "fidelity": "reconstructed" if e["label"] == "clip" else "derived"} for e in plan["methods"]
     ]
     store.write_plan(SUITE, plan)
-    assert "note: clip is not verified" in compare(SUITE, store, "sogclr", "clip").text()
+    assert "note: CLIP is not verified" in compare(SUITE, store, "sogclr", "clip").text()
     assert "not verified" not in compare(SUITE, store, "sogclr", "bayes").text()
 
 
