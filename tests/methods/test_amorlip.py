@@ -145,3 +145,9 @@ def test_a_network_that_predicts_far_too_little_bounds_the_loss(lab, z):
     normaliser = exponentials(z, 1e-3).sum(1)
     lab.assert_close(observed["log_image"], (0.8 + 0.2 * normaliser).log())
     assert math.isfinite(float(lab.sum_of_tiles(method, z, observed).detach()))
+
+
+def test_the_scale_stays_in_its_range(lab):
+    method = lab.build_adapter(Amorlip, temperature=1e-3)
+    method.after_step(lab.a_clock())
+    lab.assert_close(method.scale(), 100.0, rtol=1e-6)
