@@ -57,12 +57,12 @@ def test_the_peer_has_the_same_towers(tool: dict[str, Any], scale: Any) -> None:
     other = replace(scale, towers={name: {**towers, "dim": 16}})
     run, smaller = (tool["a_run"](one, name, 16, 1, None) for one in (scale, other))
     with tool["prepared"](run, available_device()) as job:
-        model = tool["open_clip_model"](run, job.towers, available_device())
+        model = tool["peer_model"](run, job.towers, available_device())
         for part in ("visual", "text"):
             own, theirs = (dict(getattr(one, part).named_parameters()) for one in (job.towers, model))
             assert {key: x.shape for key, x in own.items()} == {key: x.shape for key, x in theirs.items()}
         with pytest.raises(ValueError, match="open_clip's tower has"):
-            tool["open_clip_model"](smaller, job.towers, available_device())
+            tool["peer_model"](smaller, job.towers, available_device())
 
 
 @pytest.mark.parametrize("words", [["training"], ["a.json", "all"]])
