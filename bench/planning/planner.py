@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bench.catalogue.budget_kinds import BUDGET_KINDS, StepCosts
+from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.console.progress import Progress
 from bench.data.order import steps_per_epoch
 from bench.errors import UserError
@@ -195,12 +195,11 @@ def resolve_budget(
     Raises UserError if a phase would get no step, the run too many, or a batch is larger than the data.
     """
     per_epoch, entry = steps_per_epoch(rows, batch), BUDGET_KINDS[kind]
-    costs = StepCosts(batch, per_epoch, step_flops, step_seconds or {})
     if entry.steps is not None:
-        counts = _split(entry.steps(value, costs), [phase.share for phase in phases])
+        counts = _split(entry.steps(value, batch, per_epoch), [phase.share for phase in phases])
     else:
-        assert entry.price is not None
-        price = entry.price(costs)
+        price = step_seconds if entry.timed else step_flops
+        assert price is not None
         counts = [int(value * phase.share / price[phase.name]) for phase in phases]
     for phase, steps in zip(phases, counts, strict=True):
         if steps < 1:

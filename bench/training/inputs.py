@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,7 @@ from bench.data.pairs import Pairs, StoredFeatures
 from bench.data.source import data_source
 from bench.errors import UserError
 from bench.suite.run import Run
-from bench.towers.tokenization import SmallVocabulary, Tokenizer
+from bench.towers.tokenization import SmallVocabulary
 from methods.protocol import Facts
 
 
@@ -51,37 +50,22 @@ class InputsSummary:
 _learned: WeakKeyDictionary[Pairs, dict[tuple[int, int], SmallVocabulary]] = WeakKeyDictionary()
 
 
+@dataclass(frozen=True)
 class Vocabularies:
     """Vocabularies of text towers on the same pairs: learned ones, each learned once, or stored text features."""
 
-    def __init__(self, pairs: Pairs) -> None:
-        self._pairs = pairs
-        self._checked: set[Noise] = set()
+    pairs: Pairs
 
-    @cached_property
-    def _lookup(self) -> Any:
-        assert isinstance(self._pairs, StoredFeatures)
-        return self._pairs.lookup()
-
-    def stored(self) -> Tokenizer:
+    def stored(self) -> Any:
         """The lookup of captions and prompts in the stored text features. UserError if there are none."""
-        lookup: Tokenizer = self._lookup
-        return lookup
-
-    def check(self, noise: Noise | None) -> None:
-        """Raise UserError if noise gives rows new texts, and one of them is not stored."""
-        if isinstance(noise, NoiseManifest) and noise.edited is not None and noise not in self._checked:
-            try:
-                self._lookup.check_training(noise.edited.flatten().to_pylist())
-            except UserError as error:
-                raise UserError(f"noise.kind: {noise.kind}: writes new texts: {error}") from error
-            self._checked.add(noise)
+        assert isinstance(self.pairs, StoredFeatures)
+        return self.pairs.lookup()
 
     def __call__(self, tokens: int, context_length: int) -> SmallVocabulary:
         """The vocabulary with this number of tokens and this context length."""
-        known, key = _learned.setdefault(self._pairs, {}), (tokens, context_length)
+        known, key = _learned.setdefault(self.pairs, {}), (tokens, context_length)
         if key not in known:
-            texts = [text for row in range(len(self._pairs)) for text in self._pairs.captions(row)]
+            texts = [text for row in range(len(self.pairs)) for text in self.pairs.captions(row)]
             known[key] = SmallVocabulary(texts, tokens, context_length)
         return known[key]
 
@@ -141,7 +125,6 @@ class InputsReader:
     def __init__(self) -> None:
         self._noise: dict[tuple[object, ...], Noise] = {}
         self._kept: dict[tuple[object, ...], KeptPairs] = {}
-        self._vocabularies: dict[Pairs, Vocabularies] = {}
 
     def inputs(self, run: Run) -> Inputs:
         """All inputs of a run. Raises UserError if the data is missing, or too few for the run's data selection.
@@ -156,13 +139,22 @@ class InputsReader:
         return self._inputs(run, None)
 
     def noise(self, run: Run) -> Noise | None:
-        """The run's noise, drawn from the run's seed; it is the same for every method of a suite."""
+        """The run's noise, drawn from the run's seed; it is the same for every method of a suite.
+
+        Raises UserError if it gives rows new texts, and the run's text features lack one of them.
+        """
         if run.noise is None:
             return None
         pairs = data_source(run.data).pairs()
-        key = _noise_key(run, pairs)
+        key = ("text" in run.towers.stored, *_noise_key(run, pairs))
         if key not in self._noise:
-            self._noise[key] = run.noise_of(pairs)
+            noise = run.noise_of(pairs)
+            if key[0] and isinstance(noise, NoiseManifest) and noise.edited is not None:
+                try:
+                    Vocabularies(pairs).stored().check_training(noise.edited.flatten().to_pylist())
+                except UserError as error:
+                    raise UserError(f"noise.kind: {noise.kind}: writes new texts: {error}") from error
+            self._noise[key] = noise
         return self._noise[key]
 
     def _inputs(self, run: Run, noise: Noise | None) -> Inputs:
@@ -172,11 +164,8 @@ class InputsReader:
             if key not in self._kept:
                 self._kept[key] = _choose(run, pairs, self.noise(run))
             kept = self._kept[key]
-        vocabularies = self._vocabularies.setdefault(pairs, Vocabularies(pairs))
-        if "text" in run.towers.stored:
-            vocabularies.check(noise)
         facts, scored = method_facts(run, len(pairs if kept is None else kept)), run.keep.entry.scored
-        return Inputs(pairs, noise, kept, facts, vocabularies, scored=scored, awaits_scores=scored)
+        return Inputs(pairs, noise, kept, facts, Vocabularies(pairs), scored=scored, awaits_scores=scored)
 
 
 def method_facts(run: Run, seen: int) -> Facts:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bench.catalogue import architectures, augmentations, evaluation_sets, families, tower_families
 from bench.catalogue.architectures import CIFAR_CHANNELS, CLIP_CHANNELS, IMAGENET_CHANNELS
-from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent, StepCosts
+from bench.catalogue.budget_kinds import BUDGET_KINDS, Spent
 from bench.catalogue.families import DatasetFacts, random_guess
 from bench.catalogue.gpus import find_gpu, gpu_hours
 from bench.catalogue.keep import KEEPS, SelectionInputs
@@ -24,6 +24,8 @@ from bench.catalogue.noise_kinds import KINDS, noise_label
 from bench.catalogue.protocols import PROTOCOLS
 from bench.catalogue.training_sets import TRAINING_SETS, download_commands, embedded, published_list
 from bench.errors import UserError
+from bench.planning.planner import resolve_budget
+from methods.protocol import Phase
 
 # --- random guesses -------------------------------------------------------------------------------------------------
 
@@ -131,12 +133,11 @@ def test_other_seeds_keep_other_rows_and_only_the_truth_is_marked() -> None:
 @settings(deadline=None)
 @given(st.integers(1, 2000), st.integers(1, 500), st.integers(0, 300))
 def test_whole_epochs_and_samples_buy_whole_steps(batch: int, epoch_steps: int, value: int) -> None:
-    costs = StepCosts(batch, epoch_steps, {"train": 7}, {})
     epochs, samples = BUDGET_KINDS["epochs"], BUDGET_KINDS["samples"]
     assert epochs.steps is not None
     assert samples.steps is not None
-    assert epochs.steps(value / 100, costs) == math.floor(Fraction(value, 100) * epoch_steps)
-    steps = samples.steps(float(value * batch), costs)
+    assert epochs.steps(value / 100, batch, epoch_steps) == math.floor(Fraction(value, 100) * epoch_steps)
+    steps = samples.steps(float(value * batch), batch, epoch_steps)
     assert steps == value
     spent = Spent(steps * batch, steps * 7, 2.5, epoch_steps * batch)
     assert samples.spent(spent) == value * batch
@@ -146,12 +147,14 @@ def test_whole_epochs_and_samples_buy_whole_steps(batch: int, epoch_steps: int, 
 
 
 def test_a_price_is_that_of_each_phase() -> None:
-    costs = StepCosts(8, 10, {"warm": 3, "train": 9}, {})
-    flops, seconds = BUDGET_KINDS["flops"], BUDGET_KINDS["device_seconds"]
-    assert flops.price is not None
-    assert seconds.price is not None
-    assert flops.price(costs) == {"warm": 3, "train": 9}
-    assert seconds.price(StepCosts(8, 10, {"train": 9}, {"train": 0.5})) == {"train": 0.5}
+    phases, flops, seconds = (
+        (Phase("warm", 0.5), Phase("train", 0.5)),
+        {"warm": 3, "train": 9},
+        {"warm": 1.0, "train": 0.5},
+    )
+    sizes = {"rows": 80, "batch": 8, "phases": phases, "step_flops": flops, "step_seconds": seconds}
+    for kind, steps in (("flops", (("warm", 15), ("train", 5))), ("device_seconds", (("warm", 45), ("train", 90)))):
+        assert resolve_budget(kind, 90, **sizes).phases == steps
     assert [kind.tolerance for kind in BUDGET_KINDS] == [0.01, 0.01, 0.01, 0.05]
 
 
