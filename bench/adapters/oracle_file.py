@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy as np
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from bench import reading
 from bench.adapters import registry
 from bench.errors import UserError, one_line
 from bench.settings_base import Model, Seed
@@ -116,12 +117,9 @@ def read_oracles(path: Path) -> OracleFile | None:
     if not path.is_file():
         return None
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_ORACLE_BYTES + 1).decode("utf-8")
+        text = reading.read_file(path, MAX_ORACLE_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
-    if len(text) > MAX_ORACLE_BYTES:
-        raise UserError(f"{path}: is larger than {MAX_ORACLE_BYTES // 2**20} MiB; bring fewer or smaller batches")
     try:
         json.loads(text)
         return OracleFile.model_validate_json(text)

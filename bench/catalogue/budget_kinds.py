@@ -25,8 +25,8 @@ class BudgetKind:
     name: str  #: as in a suite, `budget: {name: value}`
     unit: str  #: as printed behind a value
     spent: Callable[[Spent], float]  #: what was spent, in the budget's own unit
-    #: (value, pairs a step, steps an epoch) -> steps of all phases together, then split by the phases' shares; None: each
-    #: phase gets as many as its share of the value pays for, in FLOPs or, if `timed`, in seconds
+    #: (value, pairs a step, steps an epoch) -> steps of all phases together, then split by the phases' shares; None:
+    #: each phase gets as many as its share of the value pays for, in FLOPs or, if `timed`, in seconds
     steps: Callable[[float, int, int], int] | None = None
     most: float = 1e15  #: a larger value is refused
     tolerance: float = 0.01  #: a run that spent more than 1 + this times its budget is marked in every table

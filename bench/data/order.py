@@ -15,6 +15,17 @@ def epoch_order(n: int, epoch: int, seed: int) -> Ints:
     return np.argsort(drawn, kind="stable").astype(np.int64)
 
 
+class RandomOrder:
+    """Pairs whose rows lie anywhere alike, so that an epoch takes them in any order."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def order(self, epoch: int, seed: int) -> Ints:
+        """Return `epoch_order` of these rows."""
+        return epoch_order(len(self), epoch, seed)
+
+
 def block_order(shards: Ints, block: int, epoch: int, seed: int) -> Ints:
     """Return int64 [n]: rows by blocks of `block` shards, the shards in random order, the rows of each block shuffled.
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from bench.arrays import Ints, Pixels
 from bench.data.augment import augment
-from bench.data.order import epoch_order
+from bench.data.order import RandomOrder
 from bench.data.photo import CROP, Resize, evaluation_pixels
 from bench.errors import UserError
 
@@ -119,7 +119,7 @@ class DerivedPairs:
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryPairs:
+class MemoryPairs(RandomOrder):
     """Pairs whose decoded pixels lie in memory as uint8. `MemoryPairs.build` sorts rows by key."""
 
     name: str
@@ -177,9 +177,6 @@ class MemoryPairs:
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
         return augment(self.images(rows), rows, epoch, seed, view=view, recipe=recipe)
-
-    def order(self, epoch: int, seed: int) -> Ints:
-        return epoch_order(len(self), epoch, seed)
 
     def select(self, mask: npt.NDArray[np.bool_]) -> MemoryPairs:
         """Return the rows whose entry of `mask` [n] is true, renumbered, with the same classes."""

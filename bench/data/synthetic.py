@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bench.arrays import Ints, Pixels
-from bench.data.order import epoch_order
+from bench.data.order import RandomOrder
 from bench.data.strings import Strings
 from bench.errors import UserError
 from bench.suite.settings import SYNTHETIC, DataSettings
@@ -25,7 +25,7 @@ _DIFFERENT = 64  #: number of different images or vectors; row r has number r % 
 
 
 @dataclass(frozen=True, eq=False)
-class SyntheticPairs:
+class SyntheticPairs(RandomOrder):
     """`n` pairs of random images of `size` x `size` px and numbered captions. No method raises a UserError."""
 
     name: str
@@ -52,9 +52,6 @@ class SyntheticPairs:
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> Pixels:
         return self.images(rows)
-
-    def order(self, epoch: int, seed: int) -> Ints:
-        return epoch_order(self.n, epoch, seed)
 
     @cached_property
     def _pictures(self) -> Pixels:

@@ -181,7 +181,7 @@ ORACLES = [
     (ONE % ("", "[[" + "9" * 400 + "]]"), "should be a finite number"),
     (ONE % ('"rows": 1000000000000000, ', "[[1]]"), "cases.0.rows: 1000000000000000 should be less than"),
     (ONE % ('"seed": 1000000000000000000000, ', "[[1]]"), "cases.0.seed: 1000000000000000000000 should be"),
-    ("[" + "1.5," * 2**20 + "1]", "oracles: is larger than 4 MiB"),
+    ("[" + "1.5," * 2**20 + "1]", "oracles: cannot be read: it has more than 4,194,304 bytes"),
 ]  # fmt: skip
 TOWERS = [
     ("[]", "should be a mapping, as transformers writes it"),

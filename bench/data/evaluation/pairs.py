@@ -22,7 +22,7 @@ from bench.data.evaluation.hub import HubCache, Puzzle
 from bench.data.evaluation.index import SplitReader, SplitRows
 from bench.data.evaluation.layouts import Found
 from bench.data.evaluation.webdataset import WebDataset
-from bench.data.order import epoch_order
+from bench.data.order import RandomOrder
 from bench.data.photo import Resize
 from bench.errors import UserError
 
@@ -30,7 +30,7 @@ TEMPLATES_FILE = "zeroshot_classification_templates.txt"
 
 
 @dataclass(frozen=True, eq=False)
-class EvaluationPairs:
+class EvaluationPairs(RandomOrder):
     """Implements `bench.data.Pairs`. In a data set of classes, the caption of a row is the name of its class."""
 
     name: str  #: "pets", "pets/train"
@@ -79,9 +79,6 @@ class EvaluationPairs:
         return np.stack(
             [photo.training_pixels(self.image(row), row, epoch, seed, view, recipe, self.size) for row in rows.tolist()]
         )
-
-    def order(self, epoch: int, seed: int) -> Ints:
-        return epoch_order(len(self), epoch, seed)
 
     @property
     def puzzles(self) -> tuple[Puzzle, ...]:

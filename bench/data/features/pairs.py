@@ -18,7 +18,7 @@ from bench.data.features import about as description
 from bench.data.features.about import EVALUATION_FOLDER, IMAGE, INDEX, MAPPED, PROMPTS, RENEW_SET, TEXT
 from bench.data.features.rows import LABEL_PREFIX
 from bench.data.features.texts import TextFeatures, hash_prefixes, row_digest
-from bench.data.order import epoch_order
+from bench.data.order import RandomOrder
 from bench.data.shards.pairs import evenly_spaced, rows_of_share
 from bench.data.strings import Strings
 from bench.errors import UserError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and processes that only inde
     from torch import Tensor
 
 
-class FeaturePairs:
+class FeaturePairs(RandomOrder):
     """A feature set as `bench.data.pairs.Pairs`: what is asked for images are features, float [b, P].
 
     A set without image features still has keys and captions, and one without text features has `texts` None.
@@ -124,10 +124,6 @@ class FeaturePairs:
         views = self.about.image.views if self.about.image else 1
         drawn = counter.random_words(counter.word(seed, "stored view", epoch), rows)[:, 0]
         return (counter.integers_below(np.full(len(rows), views), drawn) + view) % views
-
-    def order(self, epoch: int, seed: int) -> Ints:
-        """Return int64 [n]: the permutation of rows that one epoch follows."""
-        return epoch_order(len(self), epoch, seed)
 
     @cached_property
     def content_hash(self) -> str:
