@@ -214,5 +214,5 @@ def test_a_need_that_is_no_word_names_the_nearest(tmp_path: Path) -> None:
         'from methods.clip import Clip\n\nclass Needy(Clip):\n    name = "needy"\n    needs = frozenset({"pixel"})\n'
     )
     registry.add_plugin(file)
-    with pytest.raises(UserError, match=r"needs of Needy holds 'pixel', which is no need; did you mean 'pixels'\?"):
+    with pytest.raises(UserError, match=r"needs of Needy holds 'pixel', which is not a need; did you mean 'pixels'\?"):
         registry.find_method("needy")

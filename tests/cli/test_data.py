@@ -105,7 +105,7 @@ def test_every_verb_that_reads_data_takes_the_folder(data_folder: Path) -> None:
         ["export", "abc", str(data_folder / "out")],
     ):
         result = CliRunner().invoke(app, [*arguments, "--data", str(suite)])
-        assert str(result.exception) == f"--data {suite}: is no folder"
+        assert str(result.exception) == f"--data {suite}: not a folder"
 
 
 SUITE = """

@@ -79,7 +79,7 @@ def test_from_a_formula_to_a_comparison_and_on(bench: Callable[..., str], tmp_pa
     plan = json.loads((tmp_path / "results" / "mine" / "plan.json").read_text())
     assert [entry["label"] for entry in plan["methods"]] == ["clip", "my_loss", "my_loss 0.3"]
     assert "My loss" in (tmp_path / "results" / "mine" / "report.html").read_text()
-    assert "my_loss" in bench(tmp_path, "compare", "mine", "clip", "my_loss")
+    assert "My loss" in bench(tmp_path, "compare", "mine", "clip", "my_loss")
 
     file = tmp_path / "my_loss.py"
     file.write_text(file.read_text().replace("epsilon: float = 0.1", "epsilon: float = 0.2"))

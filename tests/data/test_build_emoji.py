@@ -71,7 +71,7 @@ def test_frames_are_square_and_icons_own_sizes_win(tools):
 def test_shards_have_the_same_bytes_every_time(tools, tmp_path):
     members = {"a.webp": b"123", "a.json": b"{}"}
     for name in ("one.tar.gz", "two.tar.gz"):
-        tools["build_emoji"].write_shard(tmp_path / name, members)
+        tools["build_emoji"].write_style(tmp_path / name, members)
     assert (tmp_path / "one.tar.gz").read_bytes() == (tmp_path / "two.tar.gz").read_bytes()
     with tarfile.open(tmp_path / "one.tar.gz") as archive:
         assert archive.getnames() == ["a.webp", "a.json"]
@@ -81,7 +81,7 @@ def test_splits_keep_a_training_pair_and_never_leak(tools):
     build = tools["build_emoji"]
     styles = [*build.STYLES[:3], build.STYLES[-1]]
     concepts = [concept(tools, f"{i:x}", f"thing-{i}") for i in range(200)]
-    drawings = [build.Drawing(c, style, b"") for c in concepts for style in styles]
+    drawings = [build.EmojiDrawing(c, style, b"") for c in concepts for style in styles]
     split = build.splits(drawings)
     assert split == build.splits(drawings[::-1])
     count = Counter(split.values())

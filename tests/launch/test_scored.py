@@ -198,7 +198,7 @@ def test_under_the_total_rule_the_budget_pays_for_scorer_and_scores(tmp_path: Pa
         assert free["filtered"].resolved.steps == free["clip"].resolved.steps
         assert len({one.id for one in (*free.values(), *paid.values())}) == 6, "clip alone is in both"
     with pytest.raises(
-        UserError, match=r"budget.samples: scoring [\d,]+ pairs takes .* FLOPs, and the budget is .*; give"
+        UserError, match=r"budget.samples: scoring [\d,]+ pairs takes .* FLOPs, and the budget is .*; increase it"
     ):
         plan(suite_in(tmp_path, "budget={samples: 256}", "budget_rule=total").runs(), store)
 

@@ -19,7 +19,11 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     own.mkdir(parents=True)
     (tmp_path / "own").write_text("3:cpuset:/other\n0::/box/job\n")
     (tmp_path / "meminfo").write_text("MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\nHugePages_Total: 0\n")
-    for name, path in (("GROUPS", tmp_path / "groups"), ("OWN", tmp_path / "own"), ("MEMORY", tmp_path / "meminfo")):
+    for name, path in (
+        ("CGROUPS", tmp_path / "groups"),
+        ("OWN_CGROUP", tmp_path / "own"),
+        ("MEMORY_INFO", tmp_path / "meminfo"),
+    ):
         monkeypatch.setattr(capacity, name, path)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)), raising=False)
     monkeypatch.setattr("sys.platform", "linux")

@@ -97,7 +97,7 @@ def picture() -> bytes:
     [
         ({"png": b"no picture"}, {}, r"image 's0000001' cannot be read: UnidentifiedImageError"),
         ({"cls": 2}, {}, r"labels go to 2, but there are 2 class names; .*classnames\.txt should have one a line"),
-        ({"cls": b"-1"}, {}, r"sample 's0000001' has class b'-1', which is no number"),
+        ({"cls": b"-1"}, {}, r"sample 's0000001' has class b'-1', which is not a whole number from 0 on"),
         ({"cls": b"1" * 30}, {}, r"sample 's0000001' has class b'1+'; there are at most 1,000,000 classes"),
         ({}, {"test/nshards.txt": b"999999999999"}, r"nshards\.txt: should hold the number of shards, 1 to 100,000"),
         ({}, {"test/nshards.txt": b"-1"}, r"nshards\.txt: should hold the number of shards"),

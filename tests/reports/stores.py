@@ -307,7 +307,8 @@ def noises_as_budgets(plan: dict[str, Any]) -> None:
     names = {}
     for block, budget in zip(plan["noises"], (40.0, 10.0), strict=True):
         names[block["label"]] = f"40 % shuffled captions, {budget:g} epochs"
-        block |= {"kind": "shuffled_captions", "rate": 0.4, "budget": budget, "label": names[block["label"]]}
+        block |= {"kind": "shuffled_captions", "title": "shuffled captions", "rate": 0.4}
+        block |= {"budget": budget, "label": names[block["label"]]}
     for cell in plan["cells"]:
         cell["noise"] = names[cell["noise"]]
     plan["budget"] = {"kind": "epochs", "value": 40.0, "values": [10.0, 40.0], "unit": "epochs", "rule": "total"}

@@ -27,7 +27,7 @@ def test_it_has_the_letters_of_labels_and_no_tables_of_typesetting() -> None:
 
 
 def test_the_tool_builds_the_letters_that_are_shipped(tmp_path: Path) -> None:
-    runpy.run_path(str(TOOL))["build"](tmp_path / "built.ttf")
+    runpy.run_path(str(TOOL))["build_font"](tmp_path / "built.ttf")
     with TTFont(tmp_path / "built.ttf") as built, TTFont(FOLDER / "BenchSans.ttf") as shipped:
         assert built.getBestCmap() == shipped.getBestCmap()
         assert built["hmtx"].metrics == shipped["hmtx"].metrics

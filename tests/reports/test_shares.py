@@ -86,7 +86,7 @@ def test_the_start_is_above_the_rows_that_begin_there(results: Results) -> None:
         picture = before_after(results)
     assert picture is not None
     panel = panels(picture.figure).axes[0]
-    assert [text.get_text() for text in panel.get_yticklabels()] == ["CLIP", "ncu a", "ncu b", "NCU", "scored"]
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["CLIP", "NCU a", "NCU b", "NCU", "scored"]
     assert len(panel.collections) == 3
     assert all(len(drawn.get_paths()) == 5 for drawn in panel.collections)
     assert "before and after training" in picture.caption
@@ -106,7 +106,7 @@ def test_a_row_that_spends_nothing_is_said_and_divides_nothing(parts: Store) -> 
     table = cost(free)
     (place,) = [i for i, column in enumerate(table.columns) if column.name == "relative cost"]
     assert {row.cells[place].state for row in table.rows if row.method} == {"not applicable"}
-    assert any(note.startswith("clip: not trained here: the row measures") for note in context(free))
+    assert any(note.startswith("CLIP: not trained here: the row measures") for note in context(free))
 
 
 def test_no_word_is_cut_off_on_a_narrow_screen(results: Results) -> None:

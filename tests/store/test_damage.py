@@ -167,13 +167,13 @@ def test_every_verb_shows_the_others(store: Path, tiny: SimpleNamespace) -> None
     assert " done " in lines["ncu"]
     report = tiny.bench(store, "report", "SUITE")
     assert report.exit_code == 1
-    assert f"clip, 40 % shuffled captions, seed 0, is damaged: {path}: is missing" in report.stderr
+    assert f"CLIP, 40 % shuffled captions, seed 0, is damaged: {path}: is missing" in report.stderr
     table = (store / "tiny" / "tables" / "overview.tex").read_text()
     assert r"\textit{damaged}" in table or "damaged" in table.split("ncu")[0]
     assert f'<span class="damaged">damaged</span>: damaged: {path}' in (store / "tiny" / "report.html").read_text()
     compare = tiny.bench(store, "compare", "SUITE", "ncu")
     assert compare.exit_code == 1
-    assert f"note: clip, 40 % shuffled captions, seed 0, is damaged: {path}" in compare.stdout
+    assert f"note: CLIP, 40 % shuffled captions, seed 0, is damaged: {path}" in compare.stdout
     show = tiny.bench(store, "show", run.id)
     assert show.exit_code == 1
     assert f"  {path}: is missing" in show.stdout

@@ -66,7 +66,7 @@ def test_reports_read_the_baseline_from_the_plan(path: Path, tmp_path: Path) -> 
     assert results.plan["baseline"] == results.baseline == "warm"
     assert relative_cost(results).column.label == "FLOPs / warm's"
     compared = CliRunner().invoke(app, ["compare", "based", "siglip", "--results", out], catch_exceptions=False)
-    assert "\nsiglip against warm: " in compared.output
+    assert "\nSigLIP against warm: " in compared.output
     file = tmp_path / "out" / "based" / "plan.json"
     old = json.loads(file.read_text())
     del old["baseline"]

@@ -44,7 +44,7 @@ def test_a_small_suite_keeps_rows_tasks_and_tables(tool: ModuleType, tmp_path: P
     assert [row.label for row in small.methods] == [row.label for row in whole.methods]
     assert (small.tables, small.evaluate, small.noise) == (whole.tables, whole.evaluate, whole.noise)
     assert small.data.name == "emoji"
-    assert small.description == f"{tool.SMALL}: {whole.description}"
+    assert small.description == f"{tool.SMALL_NOTE}: {whole.description}"
     assert {(one.image, one.text) for one in small.towers} == {("tiny-resnet", "tiny-transformer")}
 
 
@@ -71,11 +71,11 @@ def test_a_paper_in_small_has_its_table_and_figure(
         return str(output)
 
     monkeypatch.setattr(tool, "BUDGET", {"samples": 64})
-    monkeypatch.setattr(tool.Place, "bench", forked)
+    monkeypatch.setattr(tool.Folders, "bench", forked)
     assert tool.main([str(tmp_path), "bayes_priors_cc3m", "--jobs", "1"]) == 0
     told = capsys.readouterr().out
     assert re.search(r"bayes_weighted_cl, Table 4 +bayes_priors_cc3m +there +8 of 8 places filled", told)
     assert re.search(r"bayes_weighted_cl, Figure 3 +bayes_priors_cc3m +there +diagnostics-01", told)
     (tmp_path / "results" / "bayes_priors_cc3m" / "tables" / "paper_bayes_weighted_cl_4.csv").unlink()
-    (line,) = [one for one in tool.lines() if one.printed == "bayes_weighted_cl, Table 4"]
-    assert tool.found(tool.Place(tmp_path, "1"), line, "bayes_priors_cc3m") == (False, "0 of 0 places filled")
+    (line,) = [one for one in tool.printed_items() if one.printed == "bayes_weighted_cl, Table 4"]
+    assert tool.find_printed(tool.Folders(tmp_path, "1"), line, "bayes_priors_cc3m") == (False, "0 of 0 places filled")
