@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reports.measure import Measure, average_measure, record_measure
+from reports.once import once
 from reports.results import Results
 from reports.vocabulary import family, kind_of, main_metric, metric_label, short
 
@@ -23,6 +24,7 @@ def primary(results: Results) -> Named:
     return number["dataset"], number["task"], number["metric"]
 
 
+@once
 def along(results: Results) -> Named:
     """The number that was measured along the runs: the headline, or the first of those that were, if it was not."""
     on_the_way = {key[1:4] for run in results.runs for key in run.records if key[0] < 1}
