@@ -69,9 +69,7 @@ def answer_section(results: Results, figure: Html) -> Html:
         listed(head, rows) if rows else "",
         _checks(results),
         figure,
-        html('<details><summary>in sentences</summary><ul class="answer">{}</ul></details>', details)
-        if details
-        else "",
+        details,
     )
 
 

@@ -185,6 +185,7 @@ def test_the_page_begins_with_the_answer(results: Results, bounded: Store) -> No
     text = page(results, tables(results), draw_all(results, {}, FIGURES))
     shown = ("figure-answer", "overview", "figures", "figure-differences", "figure-kept", "figure-radar", "tables")
     parts = ("answer", "validity", *shown)
+    assert text.count("<summary>in sentences") == 1
     order = [text.index(f'id="{part}"') for part in parts]
     assert order == sorted(order)
     built = build(SUITE, bounded)
