@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from reports.figures.figure_style import Sheet, finish, marked, medium, plain
 from reports.figures.pictures import Picture, style_of
 from reports.results import Results
-from reports.statistics.contrasts import Contrast, headline_contrasts
+from reports.statistics.contrasts import Contrast, headline_contrasts, tested_contrasts
 from reports.tables.table import signed
 
 SIGNIFICANT, INCONCLUSIVE = "#0072b2", "#aaaaaa"  #: colours of the answer
@@ -51,17 +51,12 @@ def answer(results: Results) -> Picture | None:
 
     Of several noises: the longest budget, then the most seeds, then the best resolution.
     """
-    tested = [one for one in headline_contrasts(results) if one.gains]
-    blocks = [one for one in tested if results.noises[one.noise].get("kind")] or tested
+    blocks = tested_contrasts(results)
     if not blocks or medium().name == "column":
         return None
 
     def says(one: Contrast) -> tuple[float, int, float]:
-        return (
-            results.budget(one.noise),
-            min(test.n for test in one.gains.values()),
-            one.resolution.value if one.resolution else 0.0,
-        )
+        return results.budget(one.noise), one.seeds, one.resolution.value if one.resolution else 0.0
 
     one = max(blocks, key=says)
     labels = sorted(one.gains, key=lambda label: -one.gains[label].value)
@@ -79,7 +74,7 @@ def answer(results: Results) -> Picture | None:
         panel.plot(100 * test.value, place, "o", color=colour, markersize=4)
     panel.axvline(0, color="#888888", linewidth=0.8)
     caption = (
-        f"{column.label} under {one.noise}: mean difference to {base} over {says(one)[1]} seeds with its interval, "
+        f"{column.label} under {one.noise}: mean difference to {base} over {one.seeds} seeds with its interval, "
         "adjusted by Holm over the methods. Blue: significant; grey: inconclusive."
     )
     if one.gap and one.is_resolved:

@@ -7,7 +7,7 @@ import shlex
 from reports.headlines import along, primary
 from reports.results import Results
 from reports.statistics.chance import unlearned
-from reports.statistics.contrasts import Contrast, headline_contrasts, on_clean
+from reports.statistics.contrasts import Contrast, headline_contrasts, on_clean, tested_contrasts
 from reports.statistics.paired import LEVEL, MINIMUM, mean
 from reports.statistics.power import MAX_SEEDS, POWER, seeds_for
 from reports.statistics.regimes import regimes
@@ -31,8 +31,7 @@ def question(results: Results) -> str:
 
 def verdict(results: Results) -> str:
     """The answer in one sentence: which methods are significantly better than the baseline, and under which noises."""
-    base, tested = results.named(results.baseline), [one for one in headline_contrasts(results.longest) if one.gains]
-    blocks = [one for one in tested if results.noises[one.noise].get("kind")] or tested
+    base, blocks = results.named(results.baseline), tested_contrasts(results.longest)
     if not blocks:
         return f"No answer yet: a test takes {MINIMUM} seeds that a method has in common with {base}."
     where = f"under {blocks[0].noise}" if len(blocks) == 1 else f"under {len(blocks)} noises"
@@ -60,8 +59,8 @@ def scoreboard(results: Results) -> list[tuple[str, ...]]:
         counts.append(sum(not test.is_significant for test in one.gains.values()))
         best = max(one.gains, key=lambda label: one.gains[label].value, default=None)
         first = f"{results.named(best)} {_difference(one, best)})" if best else "–"
-        seeds = str(min((test.n for test in one.gains.values()), default=len(own or ())))
-        rows.append((one.noise, score, *(map(str, counts) if one.gains else "–––"), first, seeds))
+        seeds = one.seeds or len(own or ())
+        rows.append((one.noise, score, *(map(str, counts) if one.gains else "–––"), first, str(seeds)))
     return rows
 
 

@@ -66,6 +66,11 @@ class Contrast:
         tests = holm({label: gain for label in others if (gain := self.gain(label))})
         return {label: test.within(self.measure.column.most) for label, test in tests.items()}
 
+    @property
+    def seeds(self) -> int:
+        """The fewest seeds of a test; 0 without one."""
+        return min((test.n for test in self.gains.values()), default=0)
+
     @cached_property
     def gap(self) -> Difference | None:
         """The oracle's gain; None without an oracle, or where the noise leaves nothing out."""
@@ -179,3 +184,9 @@ def headline_contrasts(results: Results) -> list[Contrast]:
         one.noise: {made.state for made in cells_under(results, one.noise, one.measure).values()} for one in asked
     }
     return [one for one in asked if any(one.values.values()) or states[one.noise] != {"not applicable"}]
+
+
+def tested_contrasts(results: Results) -> list[Contrast]:
+    """The headline contrasts that have a test: those under noise, or those on clean pairs if there are no others."""
+    tested = [one for one in headline_contrasts(results) if one.gains]
+    return [one for one in tested if results.noises[one.noise].get("kind")] or tested
