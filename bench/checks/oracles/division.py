@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,8 +24,9 @@ from bench.checks.oracles import KnownValue, KnownValues, OracleEntry, case, val
 from methods.beta_mixture import beta_fit
 from methods.bicro import EDGE, Bicro
 from methods.cream import Cream
+from methods.division import Divided
 from methods.l2rm import SMALLEST, L2rm
-from methods.protocol import Batch, Tensors
+from methods.protocol import Tensors
 from methods.sinkhorn import partial_sinkhorn
 
 SOURCE = "finetuning"  #: of the inputs
@@ -34,19 +36,25 @@ def _inputs(name: str) -> Tensors:
     return lab.pair(lab.correspondence(name, SOURCE))
 
 
-def _steps(method: Any, trace: OracleEntry) -> Iterator[tuple[int, Tensors, Batch, Tensors, OracleEntry]]:
-    """Yield number, leaves, batch, constants and expected values of each step; one that ends a pass has ended it."""
+#: (method, number of the step, leaves, constants, expected values) -> what the constants of a method's own are
+Constants = Callable[[Any, int, Tensors, Tensors, OracleEntry], KnownValues]
+
+
+def _trace(kind: type[Divided], trace: OracleEntry, divided: str, constants: Constants) -> KnownValues:
+    """Compare loss, constants and state of each step; `divided` is a constant of the steps that are not warm.
+
+    Probabilities and flags of the state are given where a step ends a pass.
+    """
+    method = lab.adapter_of(kind, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
     for number, (z, batch, ends) in enumerate(lab.trace_steps(trace["inputs"], SOURCE)):
-        constants = lab.observe(method, z, batch)
+        observed, expected = lab.observe(method, z, batch), trace["steps"][number]
         if ends:
             method.end_epoch(batch.clock.epoch)
-        yield number, z, batch, constants, trace["steps"][number]
-
-
-def _state(method: Any, number: int, expected: OracleEntry) -> KnownValues:
-    """Compare state after a step; probabilities and flags are given where it ends a pass."""
-    for name, value in expected["state"].items():
-        yield KnownValue(f"{name} after step {number}", getattr(method, name).double(), value)
+        yield KnownValue(f"whether step {number} is warm", float(divided not in observed), float(expected["warm"]))
+        yield from lab.compare_step(method, z, expected, observed)
+        yield from constants(method, number, z, observed, expected)
+        for name, value in expected["state"].items():
+            yield KnownValue(f"{name} after step {number}", getattr(method, name).double(), value)
 
 
 @case("cream", "cream/cases/*/out/*")
@@ -73,16 +81,15 @@ def _cream_split(expected: list[float]) -> KnownValues:
 
 @case("cream", "cream/traces/*")
 def _cream_trace(trace: OracleEntry) -> KnownValues:
-    method = lab.adapter_of(Cream, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
-    for number, z, _, observed, expected in _steps(method, trace):
-        yield KnownValue(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
-        yield from lab.compare_step(method, z, expected, observed)
-        if not expected["warm"]:
-            yield KnownValue(f"labels of step {number}", observed["label"], expected["labels"])
-            floor = [math.inf if x is None else x for x in expected["floor"]]
-            yield KnownValue(f"floors of step {number}", observed["floor"], floor)
-            yield KnownValue(f"rows in use in step {number}", observed["used"].double(), expected["used"])
-        yield from _state(method, number, expected)
+    return _trace(Cream, trace, "label", _cream_constants)
+
+
+def _cream_constants(_: Any, number: int, __: Tensors, observed: Tensors, expected: OracleEntry) -> KnownValues:
+    if not expected["warm"]:
+        yield KnownValue(f"labels of step {number}", observed["label"], expected["labels"])
+        floor = [math.inf if x is None else x for x in expected["floor"]]
+        yield KnownValue(f"floors of step {number}", observed["floor"], floor)
+        yield KnownValue(f"rows in use in step {number}", observed["used"].double(), expected["used"])
 
 
 @case("bicro", "bicro/cases/*/out/*")
@@ -149,19 +156,18 @@ def _bicro_mixture(entry: OracleEntry, *given: Any) -> KnownValues:
 
 @case("bicro", "bicro/traces/*")
 def _bicro_trace(trace: OracleEntry) -> KnownValues:
-    method = lab.adapter_of(Bicro, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
-    for number, z, batch, observed, expected in _steps(method, trace):
-        yield KnownValue(f"whether step {number} is warm", float("label" not in observed), float(expected["warm"]))
-        yield from lab.compare_step(method, z, expected, observed)
-        if expected["warm"]:
-            chosen = [float(place in expected["selected"]) for place in range(len(batch.ids))]
-            yield KnownValue(f"rows in use in step {number}", observed["used"].double(), chosen)
-        else:
-            yield KnownValue(f"labels of step {number}", observed["label"], expected["labels"])
-            yield KnownValue(f"rows in use in step {number}", observed["used"].double(), expected["used"])
-            anchors = observed["label"][expected["anchors"]]
-            yield KnownValue(f"labels of anchors of step {number}", anchors, [1.0] * len(anchors))
-        yield from _state(method, number, expected)
+    return _trace(Bicro, trace, "label", _bicro_constants)
+
+
+def _bicro_constants(_: Any, number: int, z: Tensors, observed: Tensors, expected: OracleEntry) -> KnownValues:
+    if expected["warm"]:
+        chosen = [float(place in expected["selected"]) for place in range(len(z["image"]))]
+        yield KnownValue(f"rows in use in step {number}", observed["used"].double(), chosen)
+    else:
+        yield KnownValue(f"labels of step {number}", observed["label"], expected["labels"])
+        yield KnownValue(f"rows in use in step {number}", observed["used"].double(), expected["used"])
+        anchors = observed["label"][expected["anchors"]]
+        yield KnownValue(f"labels of anchors of step {number}", anchors, [1.0] * len(anchors))
 
 
 def _to_the_largest(known: KnownValues) -> KnownValues:
@@ -205,20 +211,17 @@ def _costs(entry: OracleEntry, s: torch.Tensor) -> torch.Tensor:
 
 @case("l2rm", "l2rm/traces/*")
 def _l2rm_trace(trace: OracleEntry) -> KnownValues:
-    yield from _to_the_largest(_l2rm_steps(trace))
+    return _to_the_largest(_trace(L2rm, trace, "clean", partial(_l2rm_constants, trace["omega"])))
 
 
-def _l2rm_steps(trace: OracleEntry) -> KnownValues:
-    method = lab.adapter_of(L2rm, trace, lab.correspondence(trace["inputs"], SOURCE)["N"])
-    for number, z, _, observed, expected in _steps(method, trace):
-        yield KnownValue(f"whether step {number} is warm", float("clean" not in observed), float(expected["warm"]))
-        yield from lab.compare_step(method, z, expected, observed)
-        if not expected["warm"]:
-            yield KnownValue(f"clean rows of step {number}", observed["clean"].double(), expected["clean"])
-            yield KnownValue(f"whether step {number} has a plan", float("plan" in observed), float("plan" in expected))
-        if "plan" in expected:
-            yield KnownValue(f"plan of step {number}", observed["plan"], expected["plan"])
-            part = method.loss(z, observed, slice(0, len(z["image"])))["rematched"]
-            share = trace["omega"] * len(expected["plan"]) / len(z["image"])
-            yield KnownValue(f"loss of noisy rows in step {number}", part, share * expected["rematch_loss"], 1e-8)
-        yield from _state(method, number, expected)
+def _l2rm_constants(
+    omega: float, method: Any, number: int, z: Tensors, observed: Tensors, expected: OracleEntry
+) -> KnownValues:
+    if not expected["warm"]:
+        yield KnownValue(f"clean rows of step {number}", observed["clean"].double(), expected["clean"])
+        yield KnownValue(f"whether step {number} has a plan", float("plan" in observed), float("plan" in expected))
+    if "plan" in expected:
+        yield KnownValue(f"plan of step {number}", observed["plan"], expected["plan"])
+        part = method.loss(z, observed, slice(0, len(z["image"])))["rematched"]
+        share = omega * len(expected["plan"]) / len(z["image"])
+        yield KnownValue(f"loss of noisy rows in step {number}", part, share * expected["rematch_loss"], 1e-8)
