@@ -87,10 +87,13 @@ def tiles_of(total: int, cuts: tuple[int, ...] = ()) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise((0, *cuts, total))]
 
 
-def observe(method: Any, z: Tensors, batch: Batch | None = None) -> Tensors:
+def observe(
+    method: Any, z: Tensors, batch: Batch | None = None, *, ids: Tensor | None = None, when: Clock | None = None
+) -> Tensors:
     """Return what `observe` gives, by default for rows 0..B-1 at the first step. Moves the method's state."""
+    ids = torch.arange(len(z["image"])) if ids is None else ids
     with torch.no_grad():
-        constants: Tensors = method.observe(z, batch or Batch(torch.arange(len(z["image"])), a_clock()))
+        constants: Tensors = method.observe(z, batch or Batch(ids, when or a_clock()))
     return constants
 
 
@@ -98,8 +101,7 @@ def step_loss(
     method: Any, z: Tensors, ids: Tensor | None = None, when: Clock | None = None, cuts: tuple[int, ...] = ()
 ) -> Tensor:
     """Loss of one step as the runner evaluates it: observe once, then draw and loss on every tile."""
-    batch = Batch(torch.arange(len(z["image"])) if ids is None else ids, when or a_clock())
-    return sum_of_tiles(method, z, observe(method, z, batch), cuts)
+    return sum_of_tiles(method, z, observe(method, z, ids=ids, when=when), cuts)
 
 
 def sum_of_tiles(method: Any, z: Tensors, observed: Tensors, cuts: tuple[int, ...] = ()) -> Tensor:

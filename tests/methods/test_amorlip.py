@@ -9,7 +9,7 @@ import torch
 
 from methods.amorlip import Amorlip
 from methods.clip import Clip
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 
 LATE = Clock(step=60, phase="train", progress=0.6, epoch=6)
 
@@ -17,11 +17,6 @@ LATE = Clock(step=60, phase="train", progress=0.6, epoch=6)
 @pytest.fixture
 def z(lab):
     return lab.oracle_inputs("Q")
-
-
-def observe(method, z, when=LATE):
-    with torch.no_grad():
-        return method.observe(z, Batch(torch.arange(len(z["image"])), when))
 
 
 def exponentials(z, own_weight, scale=1 / 0.07):
@@ -35,7 +30,7 @@ def test_its_loss_by_hand(lab, z, own_weight):
     method = lab.build_adapter(Amorlip, own_weight=own_weight, radius=-3.0)
     sums = exponentials(z, own_weight)
     for beta in (0.0, 0.8):
-        observed, cross, fit = observe(method, z), 0.0, 0.0
+        observed, cross, fit = lab.observe(method, z, when=LATE), 0.0, 0.0
         for name, cells in (("image", sums), ("text", sums.T)):
             with torch.no_grad():
                 predicted = method.networks[name](z[name])
@@ -55,13 +50,13 @@ def test_its_objective_is_clips_where_the_whole_batch_counts(lab, z):
     method = lab.build_adapter(Amorlip, own_weight=1.0)
     clip = lab.step_loss(lab.build_adapter(Clip), z)
     with torch.no_grad():
-        objective = method.monitor(z, observe(method, z))["objective"]
+        objective = method.monitor(z, lab.observe(method, z, when=LATE))["objective"]
     lab.assert_close(objective, clip.detach())
 
 
 def test_networks_do_not_move_the_towers(lab, z):
     method = lab.build_adapter(Amorlip)
-    networks = method.loss(z, observe(method, z), slice(0, 16))["networks"]
+    networks = method.loss(z, lab.observe(method, z, when=LATE), slice(0, 16))["networks"]
     gradients = torch.autograd.grad(networks, list(z.values()), allow_unused=True)
     assert gradients == (None, None)
 
@@ -72,7 +67,7 @@ def test_networks_learn_the_normalisers(lab, z):
     losses = []
     for step in range(400):
         optimiser.zero_grad()
-        loss = method.loss(z, observe(method, z, lab.a_clock(step)), slice(0, 16))["networks"]
+        loss = method.loss(z, lab.observe(method, z, when=lab.a_clock(step)), slice(0, 16))["networks"]
         loss.backward()
         optimiser.step()
         method.after_step(lab.a_clock(step))
@@ -80,7 +75,7 @@ def test_networks_learn_the_normalisers(lab, z):
     assert losses[-1] < 0.01 * losses[0]
     method.end_epoch(0)
     for name, cells in (("image", exponentials(z, 1e-3)), ("text", exponentials(z, 1e-3).T)):
-        mixed = observe(method, z)[f"log_{name}"]
+        mixed = lab.observe(method, z, when=LATE)[f"log_{name}"]
         assert float((mixed - cells.sum(1).log()).abs().max()) < 0.3, "what is remembered is near the batch's"
 
 
@@ -125,7 +120,7 @@ def test_nothing_is_remembered_in_the_first_pass(lab):
 def test_the_radius_changes_after_a_third(lab, z):
     method = lab.build_adapter(Amorlip)
     for progress, radius in ((0.33, 8.5), (1 / 3, -8.5)):
-        observed = observe(method, z, Clock(step=0, phase="train", progress=progress, epoch=0))
+        observed = lab.observe(method, z, when=Clock(step=0, phase="train", progress=progress, epoch=0))
         (slope,) = torch.autograd.grad(method.loss(z, observed, slice(0, 16))["radius"], [method.scale.rho])
         lab.assert_close(slope, -radius * 0.07)
 
@@ -141,7 +136,7 @@ def test_a_network_that_predicts_far_too_little_bounds_the_loss(lab, z):
     method = lab.build_adapter(Amorlip)
     method.end_epoch(0)
     method.remembered.zero_()
-    observed = observe(method, z)
+    observed = lab.observe(method, z, when=LATE)
     normaliser = exponentials(z, 1e-3).sum(1)
     lab.assert_close(observed["log_image"], (0.8 + 0.2 * normaliser).log())
     assert math.isfinite(float(lab.sum_of_tiles(method, z, observed).detach()))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from methods.beta_mixture import beta_fit, beta_posteriors
 from methods.bicro import Bicro
 from methods.ncr import Ncr
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 
 MAIN = Clock(step=40, phase="train", progress=0.4, epoch=4)
 LATE = Clock(step=60, phase="train", progress=0.6, epoch=6)
@@ -21,11 +21,6 @@ ALL = torch.ones(16) > 0
 @pytest.fixture
 def z(lab):
     return lab.oracle_inputs("Q")
-
-
-def observe(method, z, when, ids=None):
-    with torch.no_grad():
-        return method.observe(z, Batch(torch.arange(len(z["image"])) if ids is None else ids, when))
 
 
 def ncr(label):
@@ -60,7 +55,7 @@ def test_margins_of_anchors_and_of_negatives_by_hand(lab):
 
 def test_a_warm_batch_trains_on_its_rows_of_smallest_loss(lab, z):
     method = lab.build_adapter(Bicro, rows=16)
-    observed = observe(method, z, lab.a_clock())
+    observed = lab.observe(method, z)
     order = observed["row_loss"].argsort()
     assert int(observed["used"].sum()) == 4
     assert bool(observed["used"][order[:4]].all())
@@ -69,7 +64,7 @@ def test_a_warm_batch_trains_on_its_rows_of_smallest_loss(lab, z):
 
 def test_a_batch_of_two_trains_on_one_row(lab, z):
     two = {name: x[:2] for name, x in z.items()}
-    assert int(observe(lab.build_adapter(Bicro, rows=2), two, lab.a_clock())["used"].sum()) == 1
+    assert int(lab.observe(lab.build_adapter(Bicro, rows=2), two)["used"].sum()) == 1
 
 
 def labels(method, z, clean=ALL, row_loss=None):
@@ -136,11 +131,11 @@ def test_labels_do_not_depend_on_how_images_lie_beside_texts(lab, z):
 
 def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_divided(lab, z):
     method = lab.build_adapter(Bicro, rows=20)
-    assert "label" not in observe(method, z, MAIN), "nothing is divided yet"
+    assert "label" not in lab.observe(method, z, when=MAIN), "nothing is divided yet"
     method.end_epoch(0)
-    assert "label" not in observe(method, z, lab.a_clock()), "still warm"
-    assert "label" in observe(method, z, BORDER)
-    main, late = observe(method, z, MAIN), observe(method, z, LATE)
+    assert "label" not in lab.observe(method, z), "still warm"
+    assert "label" in lab.observe(method, z, when=BORDER)
+    main, late = lab.observe(method, z, when=MAIN), lab.observe(method, z, when=LATE)
     assert torch.equal(main["used"], method.clean[:16])
     assert 0 < int(main["used"].sum()) < 16
     assert bool(late["used"].all())
@@ -151,7 +146,7 @@ def test_a_batch_without_clean_rows_has_labels_and_margins_of_zero(lab, z):
     method.fitted.fill_(True)
     method.clean.fill_(False)
     assert lab.step_loss(method, z, when=MAIN) == 0
-    observed = observe(method, z, LATE)
+    observed = lab.observe(method, z, when=LATE)
     assert not observed["label"].any()
     lab.assert_close(
         lab.sum_of_tiles(method, z, observed), lab.sum_of_tiles(lab.build_adapter(Ncr), z, ncr(0.0)), atol=1e-15
@@ -161,10 +156,10 @@ def test_a_batch_without_clean_rows_has_labels_and_margins_of_zero(lab, z):
 def test_equal_losses_leave_all_rows_clean(lab, z):
     equal = {name: x[:1].expand(16, -1) for name, x in z.items()}
     method = lab.build_adapter(Bicro, rows=16)
-    observe(method, equal, lab.a_clock())
+    lab.observe(method, equal)
     method.end_epoch(0)
     assert bool(method.clean.all())
-    lab.assert_close(observe(method, equal, MAIN)["label"], torch.ones(16))
+    lab.assert_close(lab.observe(method, equal, when=MAIN)["label"], torch.ones(16))
 
 
 def test_one_row_in_a_hundred_is_noisy_where_no_probability_says_so(lab, monkeypatch):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from methods.clip import Clip
 from methods.cream import Cream
 from methods.mixture import posteriors
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 
 EARLY = Clock(step=20, phase="train", progress=0.2, epoch=2)
 HARD = Clock(step=40, phase="train", progress=0.4, epoch=4)
@@ -30,11 +30,6 @@ def constants(label, floor=0.0, used=True):
         "floor": torch.full_like(label, floor),
         "used": torch.full(label.shape, used),
     }
-
-
-def observe(method, z, when, ids=None):
-    with torch.no_grad():
-        return method.observe(z, Batch(torch.arange(len(z["image"])) if ids is None else ids, when))
 
 
 def fitted(lab, noisy, rows=16):
@@ -55,7 +50,7 @@ def test_labels_of_one_are_clip_twice_under_any_floor(lab, z, floor):
 
 def test_a_floor_that_nothing_reaches_leaves_the_own_pairs_weighted(lab, z):
     method, label = lab.build_adapter(Cream), torch.linspace(0, 1, 16, dtype=torch.float64)
-    expected = (label * observe(method, z, lab.a_clock())["row_loss"]).mean()
+    expected = (label * lab.observe(method, z)["row_loss"]).mean()
     lab.assert_close(lab.sum_of_tiles(method, z, constants(label, math.inf)), expected)
 
 
@@ -105,15 +100,15 @@ def test_detached_shares_change_the_gradient_alone(lab, z):
 
 def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_divided(lab, z):
     method = lab.build_adapter(Cream, rows=20)
-    assert "label" not in observe(method, z, HARD), "nothing is divided yet"
+    assert "label" not in lab.observe(method, z, when=HARD), "nothing is divided yet"
     method.end_epoch(0)
-    assert "label" not in observe(method, z, lab.a_clock()), "still warm"
-    assert "label" in observe(method, z, EARLY)
+    assert "label" not in lab.observe(method, z), "still warm"
+    assert "label" in lab.observe(method, z, when=EARLY)
 
 
 def test_labels_trust_the_division_of_clean_rows_alone(lab, z):
     method = fitted(lab, 5)
-    observed = observe(method, z, EARLY)
+    observed = lab.observe(method, z, when=EARLY)
     p = observed["prediction"]
     lab.assert_close(observed["label"], torch.cat([p[:5], 0.9 + 0.1 * p[5:]]))
 
@@ -121,10 +116,10 @@ def test_labels_trust_the_division_of_clean_rows_alone(lab, z):
 def test_floors_follow_the_share_of_clean_rows_and_the_run(lab, z):
     many, few = fitted(lab, 2), fitted(lab, 5)
     for when in (EARLY, HARD, LATE):
-        observed = observe(many, z, when)
+        observed = lab.observe(many, z, when=when)
         mean = observed["label"].mean()
         lab.assert_close(observed["floor"], torch.where(many.clean, 0.0, mean))
-    early, hard = observe(few, z, EARLY), observe(few, z, HARD)
+    early, hard = lab.observe(few, z, when=EARLY), lab.observe(few, z, when=HARD)
     lab.assert_close(early["floor"][:5], early["label"].mean().expand(5))
     assert bool(early["floor"][5:].isinf().all())
     lab.assert_close(hard["floor"], hard["label"].mean().expand(16))
@@ -133,12 +128,12 @@ def test_floors_follow_the_share_of_clean_rows_and_the_run(lab, z):
 def test_rows_of_exactly_the_share_that_is_enough_mine_little(lab, z):
     """85 % of 20 rows is no more than 85 %."""
     method = fitted(lab, 3, rows=20)
-    assert bool(observe(method, z, EARLY)["floor"][3:].isinf().all())
+    assert bool(lab.observe(method, z, when=EARLY)["floor"][3:].isinf().all())
 
 
 def test_noisy_rows_are_negatives_alone_before_their_time(lab, z):
     method = fitted(lab, 5)
-    hard, late = observe(method, z, HARD), observe(method, z, LATE)
+    hard, late = lab.observe(method, z, when=HARD), lab.observe(method, z, when=LATE)
     assert torch.equal(hard["used"], method.clean)
     assert bool(late["used"].all())
     part = method.loss(z, {**hard, "used": torch.ones(16) > 0}, slice(5, 16))["contrastive"]
@@ -147,7 +142,7 @@ def test_noisy_rows_are_negatives_alone_before_their_time(lab, z):
 
 def test_noisy_rows_are_used_from_the_very_step_on(lab, z):
     border = Clock(step=444, phase="train", progress=0.444, epoch=4)
-    assert bool(observe(fitted(lab, 5), z, border)["used"].all())
+    assert bool(lab.observe(fitted(lab, 5), z, when=border)["used"].all())
 
 
 def test_one_row_in_a_hundred_is_noisy_where_no_probability_says_so(lab, monkeypatch):
@@ -164,7 +159,7 @@ def test_a_pass_divides_the_rows_that_were_visited_and_leaves_the_others(lab, z)
     method = lab.build_adapter(Cream, rows=20)
     method.end_epoch(0)
     assert not bool(method.fitted), "no row was visited"
-    loss = observe(method, z, lab.a_clock(), torch.arange(4, 20))["row_loss"]
+    loss = lab.observe(method, z, ids=torch.arange(4, 20))["row_loss"]
     method.end_epoch(0)
     w = posteriors(loss, "smaller")
     assert torch.equal(method.clean_probability[4:], w)
@@ -176,7 +171,7 @@ def test_a_pass_divides_the_rows_that_were_visited_and_leaves_the_others(lab, z)
 def test_equal_rows_stay_clean_and_have_finite_gradients(lab, z):
     equal = {name: x[:1].detach().expand(16, -1).clone().requires_grad_() for name, x in z.items()}
     method = lab.build_adapter(Cream, rows=16)
-    lab.assert_close(observe(method, equal, lab.a_clock())["row_loss"], [2 * math.log(16)] * 16)
+    lab.assert_close(lab.observe(method, equal)["row_loss"], [2 * math.log(16)] * 16)
     method.end_epoch(0)
     assert bool(method.clean.all())
     loss = lab.step_loss(method, equal, when=LATE)
@@ -186,7 +181,7 @@ def test_equal_rows_stay_clean_and_have_finite_gradients(lab, z):
 def test_losses_of_well_matched_rows_keep_their_digits(lab):
     """e^-100 beside 1 is lost in -ln p, and is the loss."""
     z = {"image": torch.eye(2).double(), "text": torch.eye(2).double()}
-    observed = observe(lab.build_adapter(Cream, rows=2, temperature=0.01), z, lab.a_clock())
+    observed = lab.observe(lab.build_adapter(Cream, rows=2, temperature=0.01), z)
     lab.assert_close(observed["row_loss"], [2 * math.exp(-100)] * 2, atol=0.0)
 
 

@@ -11,7 +11,7 @@ import torch
 from methods.clip import Clip
 from methods.l2rm import L2rm
 from methods.ncr import Ncr
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 from methods.rcl import Rcl
 from methods.sinkhorn import partial_sinkhorn
 
@@ -28,11 +28,6 @@ def z(lab):
 @pytest.fixture
 def costs():
     return torch.rand(9, 9, generator=torch.Generator().manual_seed(0)).double()
-
-
-def observe(method, z, when, ids=None):
-    with torch.no_grad():
-        return method.observe(z, Batch(torch.arange(len(z["image"])) if ids is None else ids, when))
 
 
 def divided(lab, noisy, **config):
@@ -53,7 +48,7 @@ def test_warm_it_is_clip_and_half_the_reverse_cross_entropy(lab, z):
 
 def test_with_clean_rows_alone_it_is_the_main_loss_of_ncr(lab, z):
     method = divided(lab, [])
-    observed = observe(method, z, MAIN)
+    observed = lab.observe(method, z, when=MAIN)
     assert "plan" not in observed
     one = torch.ones(16, dtype=torch.float64)
     given = {"clean": ~ALL, "clean_probability": one, "prediction": one, "used": ALL}
@@ -73,7 +68,7 @@ def test_noisy_rows_are_negatives_of_clean_ones(lab, z):
 def test_noisy_rows_by_hand(lab, z, mask_own):
     noisy = [1, 2, 5, 8, 13]
     method = divided(lab, noisy, mask_own=mask_own, regularisation=0.07, rematch_weight=0.5)
-    observed = observe(method, z, MAIN)
+    observed = lab.observe(method, z, when=MAIN)
     s = (z["image"][noisy] @ z["text"][noisy].T).detach()
     assert torch.equal(observed["plan"], method.plan(1 - s))
     assert bool(observed["plan"].diagonal().any()) != mask_own
@@ -89,18 +84,18 @@ def test_noisy_rows_that_agree_with_the_plan_cost_nothing(lab):
     """Rows that are all alike: the plan and the softmax are uniform."""
     method = divided(lab, [0, 1, 2], mask_own=False)
     equal = {name: torch.eye(16).double()[:1].expand(16, -1) for name in ("image", "text")}
-    lab.assert_close(method.loss(equal, observe(method, equal, MAIN), slice(0, 16))["rematched"], 0.0)
+    lab.assert_close(method.loss(equal, lab.observe(method, equal, when=MAIN), slice(0, 16))["rematched"], 0.0)
 
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_two_noisy_rows_are_left_alone(lab, z, count):
-    observed = observe(divided(lab, range(count)), z, MAIN)
+    observed = lab.observe(divided(lab, range(count)), z, when=MAIN)
     assert ("plan" in observed) == (count == 3)
 
 
 def test_a_batch_of_noisy_rows_is_re_matched_alone(lab, z):
     method = divided(lab, range(16))
-    parts = method.loss(z, observe(method, z, MAIN), slice(0, 16))
+    parts = method.loss(z, lab.observe(method, z, when=MAIN), slice(0, 16))
     assert parts["triplet"] == 0
     assert parts["rematched"] > 0
 
@@ -160,17 +155,17 @@ def test_clean_is_above_one_half(lab):
 
 def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_divided(lab, z):
     method = lab.build_adapter(L2rm, rows=20)
-    assert "clean" not in observe(method, z, MAIN), "nothing is divided yet"
+    assert "clean" not in lab.observe(method, z, when=MAIN), "nothing is divided yet"
     method.end_epoch(0)
-    assert "clean" not in observe(method, z, lab.a_clock()), "still warm"
-    assert "clean" in observe(method, z, BORDER)
+    assert "clean" not in lab.observe(method, z), "still warm"
+    assert "clean" in lab.observe(method, z, when=BORDER)
     assert 0 < int(method.clean[:16].sum()) < 16
 
 
 def test_equal_losses_leave_all_rows_clean(lab, z):
     equal = {name: x[:1].expand(16, -1) for name, x in z.items()}
     method = lab.build_adapter(L2rm, rows=16)
-    observe(method, equal, lab.a_clock())
+    lab.observe(method, equal)
     method.end_epoch(0)
     assert bool(method.clean.all())
 
@@ -186,7 +181,7 @@ def test_gradient_after_a_pass_is_that_of_the_loss(lab):
     """`bench check` sees the warm loss alone."""
     z = lab.oracle_inputs("R")
     method = divided(lab, [0, 2, 3, 5], regularisation=0.07, rematch_weight=1.0)
-    given = observe(method, z, MAIN)
+    given = lab.observe(method, z, when=MAIN)
     assert "plan" in given
 
     def loss(image, text):

@@ -9,7 +9,7 @@ import torch
 
 from methods.mixture import posteriors
 from methods.ncr import Ncr, divided
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 
 SHAPES = ("exponential", "linear", "sin")
 MAIN = Clock(step=20, phase="train", progress=0.4, epoch=4)
@@ -30,11 +30,6 @@ def given(prediction, clean=True, w=1.0, used=True):
         "clean_probability": torch.full((total,), w, dtype=torch.float64),
         "used": torch.full((total,), used),
     }
-
-
-def observe(method, z, when, ids=None):
-    with torch.no_grad():
-        return method.observe(z, Batch(torch.arange(len(z["image"])) if ids is None else ids, when))
 
 
 def hardest(z, margins):
@@ -108,16 +103,16 @@ def test_a_constant_on_all_scores_changes_nothing(lab, z):
     more = {name: torch.cat([x, one], 1) for name, x in z.items()}
     method = lab.build_adapter(Ncr, rows=16)
     lab.assert_close(lab.step_loss(method, more), lab.step_loss(method, z))
-    here, there = observe(method, z, lab.a_clock()), observe(method, more, lab.a_clock())
+    here, there = lab.observe(method, z), lab.observe(method, more)
     lab.assert_close(there["prediction"], here["prediction"], atol=1e-12)
 
 
 def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_fitted(lab, z):
     method = lab.build_adapter(Ncr, rows=20)
-    assert "used" not in observe(method, z, MAIN), "nothing is fitted yet"
+    assert "used" not in lab.observe(method, z, when=MAIN), "nothing is fitted yet"
     method.end_epoch(0)
-    assert "used" not in observe(method, z, lab.a_clock()), "still warm"
-    main, late = observe(method, z, MAIN), observe(method, z, LATE)
+    assert "used" not in lab.observe(method, z), "still warm"
+    main, late = lab.observe(method, z, when=MAIN), lab.observe(method, z, when=LATE)
     assert torch.equal(main["used"], main["clean"])
     assert bool(late["used"].all())
     assert 0 < int(main["clean"].sum()) < 16
@@ -125,7 +120,7 @@ def test_it_is_warm_until_its_share_is_over_and_a_pass_has_been_fitted(lab, z):
 
 def test_a_pass_divides_the_rows_that_were_visited_and_leaves_the_others(lab, z):
     method = lab.build_adapter(Ncr, rows=20)
-    loss = observe(method, z, lab.a_clock(), torch.arange(4, 20))["row_loss"]
+    loss = lab.observe(method, z, ids=torch.arange(4, 20))["row_loss"]
     method.end_epoch(0)
     w = posteriors(loss, "smaller")
     assert torch.equal(method.clean_probability[4:], w)
@@ -155,10 +150,10 @@ def test_equal_losses_leave_all_rows_clean(lab, z):
     assert bool(divided(torch.ones(300)).all())
     equal = {name: x[:1].expand(16, -1) for name, x in z.items()}
     method = lab.build_adapter(Ncr, rows=16)
-    observed = observe(method, equal, lab.a_clock())
+    observed = lab.observe(method, equal)
     lab.assert_close(observed["prediction"], torch.ones(16))  # each has lost the same, and some margin is left
     method.end_epoch(0)
-    assert bool(observe(method, equal, MAIN)["used"].all())
+    assert bool(lab.observe(method, equal, when=MAIN)["used"].all())
 
 
 def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z, assert_no_loss_before):
@@ -170,7 +165,7 @@ def test_rows_that_are_all_noisy_have_no_loss_before_their_time(lab, z, assert_n
 
 def test_predictions_are_zero_where_no_margin_is_left(lab, z):
     opposite = {"image": z["image"], "text": -z["image"]}
-    assert not observe(lab.build_adapter(Ncr, rows=16), opposite, lab.a_clock())["prediction"].any()
+    assert not lab.observe(lab.build_adapter(Ncr, rows=16), opposite)["prediction"].any()
 
 
 @pytest.mark.parametrize("margins", ["paper", "official"])
