@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+
 import numpy as np
 
 from bench import counter
@@ -18,10 +20,7 @@ def epoch_order(n: int, epoch: int, seed: int) -> Ints:
 class RandomOrder:
     """Pairs whose rows lie anywhere alike, so that an epoch takes them in any order."""
 
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def order(self, epoch: int, seed: int) -> Ints:
+    def order(self: Sized, epoch: int, seed: int) -> Ints:
         """Return `epoch_order` of these rows."""
         return epoch_order(len(self), epoch, seed)
 

@@ -134,8 +134,12 @@ class _Team:
             self.one = None
         elif kind == "stop":
             self.asked_to_stop = True
-        else:  # "stage", "measured" or "step"
-            getattr(self.call.progress, kind)(*content)
+        elif kind == "stage":
+            self.call.progress.stage(*content)
+        elif kind == "measured":
+            self.call.progress.measured(*content)
+        else:
+            self.call.progress.step(*content)
 
     def _ended(self) -> str:
         """End every rank, as one of them died; return a message with the exit codes of those that did."""

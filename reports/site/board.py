@@ -30,12 +30,10 @@ _COLUMNS = (
     *("source", "suite", "noise", "rate", "method", "fidelity", "budget", "hardware", "measure"),
     *("score", "std", "seeds", "difference", "recovered_gap", "resolution", "rerun", "runs", "basis", "of"),
 )
-_UP, _DOWN = "ascending", "descending"  #
+_UP, _DOWN = "ascending", "descending"
 #: a column -> how a first click sorts
 _HEADS = {"method": _UP, "score": _DOWN, "difference, points": _DOWN, "seeds": _DOWN}
 _HEADS |= dict.fromkeys(("fidelity", "budget", "basis"), _UP)
-
-
 _NOTES = (
     "Score: the suite's headline number, named under it with the direction that is better, mean and standard deviation "
     "over seeds. Rows of different suites are not comparable with each other.",
