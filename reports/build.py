@@ -207,5 +207,5 @@ def table_files(results: Results, made: Sequence[Table], methods: Sequence[str] 
         refuse_unknown(chosen, made[0])
         latex["paper"] = for_a_paper(results, paper_table(results, made[0], chosen))
     files |= {f"tables/{name}.tex": text.encode() for name, text in latex.items()}
-    inputs = [rf"\input{{{name}}}" for name in latex]
+    inputs = [rf"\input{{{name}}}\clearpage" for name in latex]  # TeX holds all floats that wait in its memory
     return {**files, "tables/preview.tex": document([*inputs, *references(results, list(latex.values()))]).encode()}

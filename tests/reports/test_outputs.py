@@ -477,6 +477,8 @@ def test_the_latex_of_a_report_is_that_of_a_paper_and_its_document_has_the_refer
         assert text == for_a_paper(results, table)
         assert not any(escape(note) in text for note in context(results))
     whole = (folder / "preview.tex").read_text()
+    inputs = re.findall(r"\\input\{\w+\}(.*)", whole)
+    assert set(inputs) == {r"\clearpage"}, "tables that wait for their page fill the memory of TeX"
     cited = {key for path in folder.glob("*.tex") for key in re.findall(r"\\cite\{([^}]*)\}", path.read_text())}
     assert cited == set(re.findall(r"\\bibitem\{([^}]*)\}", whole))
     assert r"\bibitem{clip} CLIP: " in whole
