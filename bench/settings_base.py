@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -85,6 +84,5 @@ def no_duplicates(values: tuple[Any, ...]) -> tuple[Any, ...]:
 NoDuplicates = AfterValidator(no_duplicates)
 
 
-def or_several(read: Callable[[Sequence[Any]], Any]) -> BeforeValidator:
-    """A value as it is written, or a list of such, which `read` takes."""
-    return BeforeValidator(lambda value: read(value) if isinstance(value, list | tuple) else value)
+#: of a tuple that a file may write as one value, without a list around it
+one_or_several = BeforeValidator(lambda value: tuple(value) if isinstance(value, list | tuple) else (value,))

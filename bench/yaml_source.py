@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
@@ -15,7 +15,6 @@ from pydantic_core import PydanticCustomError
 from bench.errors import UserError, nearest
 from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, FieldPath, InvalidYaml, parse_yaml
 
-M = TypeVar("M", bound=BaseModel)
 FieldFault = tuple[FieldPath, str]  #: where, and what is wrong there
 _SHOWN_LETTERS = 200  #: letters of an override in messages
 _LISTED_FAULTS = 50  #: mistakes of a file that are listed
@@ -116,7 +115,7 @@ class YamlSource:
         target: Any = self.data
         found: FieldPath = ()
         for part in place:
-            if isinstance(part, int) and isinstance(target, dict):
+            if isinstance(part, int) and target is not None and not isinstance(target, list):
                 continue
             found += (part,)
             try:
@@ -185,16 +184,6 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> list[FieldFault
             message = _SAID.sub(lambda match: _WORDS[match[0]], item["msg"])
             faults.append((place, f"{value_line(item['input'])} {message[0].lower()}{message[1:]}"))
     return faults
-
-
-def each_of(model: type[M], entries: Sequence[Any]) -> Iterator[tuple[int, M]]:
-    """Yield the entries of a list as models, each with its number, with which its faults are raised."""
-    for number, entry in enumerate(entries):
-        try:
-            yield number, model.model_validate(entry)
-        except ValidationError as error:
-            place, message = faults_of(error, model)[0]
-            raise fault(message, number, *place) from error
 
 
 _WORDS = {

@@ -337,7 +337,7 @@ def _examples(kind: NoiseKind) -> Iterator[tuple[bytes, str, str]]:
     options = _OPTIONS.get(kind.name, "{}")
     suite = load_suite("quickstart", ["data.size=64", f"noise={{kind: {kind.name}, rates: [0.4], options: {options}}}"])
     pairs: Pairs = data_source(suite.data).pairs()
-    noise = kind.make(pairs, suite.noise, 0.4, 0)
+    noise = kind.make(pairs, suite.noise[0], 0.4, 0)
     rows = np.arange(0, len(pairs), len(pairs) // _BATCH)
     given = noise.texts(pairs, rows[noise.donors_in_batch(0, len(rows))])
     seen, unchanged = noise.applied(pairs).images(rows), pairs.images(rows)

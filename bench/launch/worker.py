@@ -42,17 +42,9 @@ def queue_suite(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Se
         planner = Planner(Store(results), shown=shown)
         choices = tune.follow_trials(suite.narrowed(), planner).choices
         planned = plan_file.write_plan(tune.tuned_suite(suite, choices), choices, planner)
-    planner.store.queue(suite.name, {"suite": suite_as_written(suite), "only": list(only), "seeds": list(seeds)})
+    written = suite.model_dump(mode="json", exclude_unset=True)  # `parse_suite` reads it as this suite
+    planner.store.queue(suite.name, {"suite": written, "only": list(only), "seeds": list(seeds)})
     return len(planned)
-
-
-def suite_as_written(suite: Suite) -> dict[str, Any]:
-    """Return settings that `parse_suite` reads as this suite; kinds of noise and budgets are lists, as in a file."""
-    settings = suite.model_dump(mode="json", exclude_unset=True)
-    for section, name in ((settings, "noise"), (settings, "budget"), (settings.get("tune") or {}, "budget")):
-        if others := (section.get(name) or {}).pop("others", None):
-            section[name] = [section[name], *others]
-    return settings
 
 
 def work_on_queue(results: Path, names: Sequence[str], options: LaunchOptions) -> RunOutcomes:

@@ -110,10 +110,10 @@ def build_plan(
 
 def plan_outline(suite: Suite) -> dict[str, Any]:
     """Return the part of a plan that follows from the suite's settings alone, without runs. Needs no torch."""
-    values = [budget.value for budget in suite.budget.all]
+    values = [budget.value for budget in suite.budget]
     several = {"values": values} if len(values) > 1 else {}
-    budget = {"kind": suite.budget.kind, "value": max(values), **several}
-    budget |= {"unit": BUDGET_KINDS[suite.budget.kind].unit, "rule": suite.budget_rule}
+    budget = {"kind": suite.budget[0].kind, "value": max(values), **several}
+    budget |= {"unit": BUDGET_KINDS[suite.budget[0].kind].unit, "rule": suite.budget_rule}
     return {
         "suite": suite.name,
         "description": suite.description,
@@ -131,8 +131,8 @@ def plan_outline(suite: Suite) -> dict[str, Any]:
 
 def _blocks(suite: Suite) -> list[dict[str, Any]]:
     """The blocks of the comparison: each noise under each of the suite's towers. Runs are compared within a block."""
-    counted = any(noise.seeds for noise in suite.noise.kinds)
-    budgets = {budget.label: budget.value for budget in suite.budget.all}
+    counted = any(noise.seeds for noise in suite.noise)
+    budgets = {budget.label: budget.value for budget in suite.budget}
     blocks: dict[str, dict[str, Any]] = {}
     for run in suite.cells():
         block = blocks.setdefault(run.block, {"label": run.block, "kind": run.noise})
@@ -151,7 +151,7 @@ def _tuning(suite: Suite, choices: Mapping[str, Choice]) -> dict[str, Any] | Non
     from bench.planning import tune
 
     rungs = [
-        {"budget": (budget or suite.budget).label, "settings": count, "seeds": list(seeds)}
+        {"budget": (budget or suite.budget[0]).label, "settings": count, "seeds": list(seeds)}
         for budget, count, seeds in suite.tune.rungs
     ]
     methods = {entry.label: choices[entry.label].to_json() for entry in suite.methods if entry.label in choices}
@@ -198,7 +198,7 @@ def _keep(suite: Suite, entry: MethodEntry) -> dict[str, Any] | None:
     sha256 = "" if known == place or not isinstance(known, str) else known  # a tag of open_clip has none
     return {
         "label": keep.label,
-        "about": _LEFT_ALONE if keep.entry.truth_alone and suite.noise.found else keep.about,
+        "about": _LEFT_ALONE if keep.entry.truth_alone and any(one.natural for one in suite.noise) else keep.about,
         "uses": keep.uses,
         "rule": suite.data.keep_rule,
         **({"scorer": suite.scorer_of(entry)} if keep.by_run else {}),

@@ -27,7 +27,7 @@ def missing_inputs(suite: Suite) -> list[Missing]:
     from bench.data.noise.imported import IMPORTED, index_shape
     from bench.evaluation.tasks import EvaluationPlan
 
-    for file in (file for noise in suite.noise.kinds if noise.kind == IMPORTED for file in noise.files):
+    for file in (file for noise in suite.noise if noise.kind == IMPORTED for file in noise.files):
         if os.path.isfile(file):
             index_shape(Path(file))
     plans = [EvaluationPlan(suite.data, asked) for asked in suite.evaluates]  # of the suite and of its trials
@@ -80,7 +80,7 @@ def _check_target(suite: Suite) -> None:
         ):
             from bench.evaluation.noise.attack import class_number, same_set
 
-            for noise in suite.noise.kinds:
+            for noise in suite.noise:
                 if noise.entry.poisons:
                     options = noise.chosen_options().content()
                     if options["attack"] == "targeted":
@@ -122,7 +122,7 @@ def missing_noise_files(suite: Suite) -> list[Missing]:
     """Return the missing index files of noise."""
     return [
         Missing("index file of the noise", (file,), noise.entry.files, None)
-        for noise in suite.noise.kinds
+        for noise in suite.noise
         for file in noise.files
         if not os.path.isfile(file)
     ]

@@ -103,8 +103,8 @@ def trial_suite(
         tune=None,
         methods=tuple(entries),
         seeds=seeds,
-        noise=suite.noise.at(trial_noise_rate(suite)),
-        budget=(budget or suite.budget).scaled(1.0),
+        noise=(suite.noise[0].at(trial_noise_rate(suite)),),
+        budget=(budget or suite.budget[0],),
         evaluate=suite.evaluates[-1],
     ).with_references(tuned_suite(suite, choices).methods)
 
@@ -112,7 +112,7 @@ def trial_suite(
 def trial_noise_rate(suite: Suite) -> float:
     """Return the noise rate of a suite's trials."""
     assert suite.tune is not None
-    return max(suite.noise.rates) if suite.tune.rate is None else suite.tune.rate
+    return max(suite.noise[0].rates) if suite.tune.rate is None else suite.tune.rate
 
 
 @dataclass

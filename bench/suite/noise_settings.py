@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
-    PrivateAttr,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -16,8 +16,8 @@ from pydantic import (
 )
 
 from bench.catalogue.noise_kinds import KINDS, NoiseKind, NoiseOptions
-from bench.settings_base import Locations, Model, NoDuplicates, NonEmptyList, Rate, entry_of
-from bench.yaml_source import each_of, fault, faults_of, value_line
+from bench.settings_base import Locations, Model, NoDuplicates, NonEmptyList, Rate, entry_of, one_or_several
+from bench.yaml_source import fault, faults_of, value_line
 
 
 def _seed_counts(value: Any) -> Any:
@@ -33,10 +33,7 @@ def _seed_counts(value: Any) -> Any:
 
 
 class NoiseSettings(Model):
-    """Kind and rates of noise; the seed of the noise is the seed of the run.
-
-    A suite with several kinds holds the first, which knows the others; see `kinds`.
-    """
+    """Kind and rates of noise; the seed of the noise is the seed of the run."""
 
     kind: Annotated[str, entry_of(KINDS)] = "shuffled_captions"  #: see the page of the kinds of noise
     rates: Annotated[tuple[Rate, ...], NonEmptyList, NoDuplicates] = (0.0,)  #: shares of corrupted pairs; 0 is clean
@@ -50,30 +47,6 @@ class NoiseSettings(Model):
     #: nobody knows which pairs are right: at rate 0 tables say "natural noise" in place of "clean", `keep: trusted` is
     #: refused, and `keep: oracle` knows the injected noise alone. No part of a run's id
     natural: bool = False
-    _others: tuple[NoiseSettings, ...] = PrivateAttr(default=())
-
-    @classmethod
-    def of_several(cls, entries: Sequence[Any]) -> NoiseSettings:
-        """Read the settings of several kinds. The faults of an entry are raised with its number."""
-        kinds: list[NoiseSettings] = []
-        for number, one in each_of(cls, entries):
-            if one.kind in [other.kind for other in kinds]:
-                raise fault(f"{one.kind!r} is a duplicate; make a suite of each", number, "kind")
-            kinds.append(one)
-        if not kinds:
-            raise fault("is empty; name a kind of noise, or omit it")
-        kinds[0]._others = tuple(kinds[1:])
-        return kinds[0]
-
-    @property
-    def kinds(self) -> tuple[NoiseSettings, ...]:
-        """The settings of each kind of the suite."""
-        return (self, *self._others)
-
-    @property
-    def found(self) -> bool:
-        """Return whether the pairs are as people left them, as one of the kinds says."""
-        return any(one.natural for one in self.kinds)
 
     @model_validator(mode="after")
     def _files_options_and_seeds_fit(self) -> Self:
@@ -100,8 +73,7 @@ class NoiseSettings(Model):
     def _without_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Options, seeds and `natural` came after hashes of suites were given out."""
         values: dict[str, Any] = handler(self)
-        given = {key: value for key, value in values.items() if value or key not in ("options", "seeds", "natural")}
-        return {**given, "others": [one.model_dump() for one in self._others]} if self._others else given
+        return {key: value for key, value in values.items() if value or key not in ("options", "seeds", "natural")}
 
     @property
     def entry(self) -> NoiseKind:
@@ -115,9 +87,7 @@ class NoiseSettings(Model):
     def at(self, rate: float) -> NoiseSettings:
         """The same noise at one of its rates alone."""
         file = self.file(rate)
-        level = self.model_copy(update={"rates": (rate,), "files": (file,) if file else (), "seeds": ()})
-        level._others = ()
-        return level
+        return self.model_copy(update={"rates": (rate,), "files": (file,) if file else (), "seeds": ()})
 
     def counts(self, budget: int = 0) -> tuple[int, ...]:
         """How many seeds each rate has under the budget of that number; () for all."""
@@ -125,20 +95,37 @@ class NoiseSettings(Model):
             return self.seeds[min(budget, len(self.seeds) - 1)]  # type: ignore[return-value]  # one of several lists
         return self.seeds  # type: ignore[return-value]  # numbers alone
 
-    def levels(self, seeds: tuple[int, ...], budget: int = 0) -> list[tuple[NoiseSettings, tuple[int, ...]]]:
-        """Each kind at each of its rates alone, with those of `seeds` that runs have there; clean pairs come once.
-
-        budget: the number of the suite's budget, where it has several.
-        """
-        levels: dict[tuple[str, float], tuple[NoiseSettings, tuple[int, ...]]] = {}
-        for noise in self.kinds:
-            counts = dict(zip(noise.rates, noise.counts(budget), strict=False))
-            for rate in noise.rates:
-                level = (noise.at(rate), seeds[: counts.get(rate)])
-                levels.setdefault((noise.kind if rate else "", rate), level)
-        return list(levels.values())
-
     def file(self, rate: float) -> str | None:
         """The index file of a rate; None if the noise is drawn."""
         noisy = [one for one in self.rates if one]
         return self.files[noisy.index(rate)] if rate and self.files else None
+
+
+def _each_kind_once(noises: tuple[NoiseSettings, ...]) -> tuple[NoiseSettings, ...]:
+    kinds = [one.kind for one in noises]
+    for number, kind in enumerate(kinds):
+        if kind in kinds[:number]:
+            raise fault(f"{kind!r} is a duplicate; make a suite of each", number, "kind")
+    if not noises:
+        raise fault("is empty; name a kind of noise, or omit it")
+    return noises
+
+
+#: of one kind or several
+Noises = Annotated[tuple[NoiseSettings, ...], one_or_several, AfterValidator(_each_kind_once)]
+
+
+def noise_levels(
+    noises: Iterable[NoiseSettings], seeds: tuple[int, ...], budget: int = 0
+) -> list[tuple[NoiseSettings, tuple[int, ...]]]:
+    """Each kind at each of its rates alone, with those of `seeds` that runs have there; clean pairs come once.
+
+    budget: the number of the suite's budget, where it has several.
+    """
+    levels: dict[tuple[str, float], tuple[NoiseSettings, tuple[int, ...]]] = {}
+    for noise in noises:
+        counts = dict(zip(noise.rates, noise.counts(budget), strict=False))
+        for rate in noise.rates:
+            level = (noise.at(rate), seeds[: counts.get(rate)])
+            levels.setdefault((noise.kind if rate else "", rate), level)
+    return list(levels.values())

@@ -2,73 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    SerializerFunctionWrapHandler,
-    ValidationInfo,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from bench.catalogue import families, tower_families, training_sets
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.catalogue.families import FAMILIES
 from bench.catalogue.tower_families import FEATURES
 from bench.errors import nearest
-from bench.settings_base import Location, Model, NoDuplicates, NonEmptyList, Positive, Rate, Word, Words, no_duplicates
+from bench.settings_base import Location, Model, NoDuplicates, NonEmptyList, Positive, Rate, Word, Words, one_or_several
 from bench.store.selection import LAST, Select
 from bench.suite.data_settings import SYNTHETIC as SYNTHETIC
 from bench.suite.data_settings import DataSettings as DataSettings
 from bench.suite.data_settings import in_data_folder
 from bench.suite.keep_settings import KeepSettings
 from bench.suite.train_settings import TrainSettings as TrainSettings
-from bench.yaml_source import each_of, fault
+from bench.yaml_source import fault
 
 Protocol = Literal["common", "bayes", "nuclr", "ncu", "prolip"]
 SNAPSHOTS = (0.25, 0.5, 0.75)  #: shares of the budget at which every run keeps its weights
 
 
 class Budget(Model):
-    """What a run may spend: `{kind: value}`, of one kind of the table Budgets.
-
-    A suite with several budgets holds the first, which knows the others; see `all`.
-    """
+    """What a run may spend: `{kind: value}`, of one kind of the table Budgets."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Annotated[float, Field(gt=0)]] = Field(init=False)
-    _others: tuple[Budget, ...] = PrivateAttr(default=())
-
-    @classmethod
-    def of_several(cls, entries: Sequence[Any]) -> Budget:
-        """Read several budgets of one kind, in any order. The faults of an entry are raised with its number."""
-        budgets: list[Budget] = []
-        for number, one in each_of(cls, entries):
-            if budgets and one.kind != budgets[0].kind:
-                raise fault(f"is in {one.kind}; all budgets of a suite are in one unit, here {budgets[0].kind}", number)
-            if one.value in [other.value for other in budgets]:
-                raise fault(f"duplicate budget {one.label}", number)
-            budgets.append(one)
-        if not budgets:
-            raise fault("is empty; name a budget such as {epochs: 10}")
-        budgets[0]._others = tuple(budgets[1:])
-        return budgets[0]
-
-    @model_serializer(mode="wrap")
-    def _with_others(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        values: dict[str, Any] = handler(self)
-        return {**values, "others": [one.model_dump() for one in self._others]} if self._others else values
-
-    @property
-    def all(self) -> tuple[Budget, ...]:
-        """Every budget of the suite, as it lists them."""
-        return (self, *self._others)
 
     @property
     def label(self) -> str:
@@ -111,6 +72,21 @@ class Budget(Model):
     def scaled(self, share: float) -> Budget:
         """`share` of this budget."""
         return Budget.model_validate({self.kind: self.value * share})
+
+
+def _in_one_unit(budgets: tuple[Budget, ...]) -> tuple[Budget, ...]:
+    for number, one in enumerate(budgets):
+        if one.kind != budgets[0].kind:
+            raise fault(f"is in {one.kind}; all budgets of a suite are in one unit, here {budgets[0].kind}", number)
+        if one in budgets[:number]:
+            raise fault(f"duplicate budget {one.label}", number)
+    if not budgets:
+        raise fault("is empty; name a budget such as {epochs: 10}")
+    return budgets
+
+
+#: one or several, in any order
+Budgets = Annotated[tuple[Budget, ...], one_or_several, AfterValidator(_in_one_unit)]
 
 
 class HeadSettings(Model):
@@ -196,6 +172,19 @@ class TowerSettings(Model):
         return name
 
 
+def _told_apart(towers: tuple[TowerSettings, ...]) -> tuple[TowerSettings, ...]:
+    labels = [one.label for one in towers]
+    for position, label in enumerate(labels):
+        if len(towers) > 1 and (not label or label in labels[:position]):
+            raise fault("each of several towers needs a label of its own", position, "label")
+    return towers
+
+
+Towers = Annotated[
+    tuple[TowerSettings, ...], one_or_several, Field(min_length=1, max_length=100), AfterValidator(_told_apart)
+]
+
+
 def _known_family(name: str) -> str:
     if message := FAMILIES.unknown(name):
         raise fault(message)
@@ -225,7 +214,7 @@ class EvaluateSettings(Model):
     headline: Task | None = None
     #: family -> data sets: names of the catalogue, `NAME` of a folder `wds_NAME`, or data of the package, where `emoji`
     #: is all that the family measures on the emoji and `emoji/iid` one set; default: those of the protocol
-    datasets: dict[Task, Words] = Field(default_factory=dict)
+    datasets: dict[Task, Annotated[Words, NoDuplicates]] = Field(default_factory=dict)
 
     def of_trials(self, by: Task, rules: Iterable[Select]) -> EvaluateSettings:
         """What trials measure, under the same protocol: a family of validation, and along the run those of rules."""
@@ -258,7 +247,7 @@ class EvaluateSettings(Model):
     @classmethod
     def _in_the_catalogue(cls, datasets: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
         for family, names in datasets.items():
-            for position, name in enumerate(no_duplicates(names)):
+            for position, name in enumerate(names):
                 if message := families.why_unmeasurable(family, name):
                     raise fault(message, family, position)
         return datasets

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from unicodedata import normalize
@@ -16,15 +16,16 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
-from bench.settings_base import MAX_NAME_LETTERS, Location, Model, NoDuplicates, NonEmptyList, Seed, or_several
+from bench.settings_base import MAX_NAME_LETTERS, Location, Model, NoDuplicates, NonEmptyList, Seed
 from bench.store.selection import LAST, Select
 from bench.suite.keep_settings import ALL_PAIRS, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
-from bench.suite.noise_settings import NoiseSettings
+from bench.suite.noise_settings import Noises, NoiseSettings, noise_levels
 from bench.suite.printed_tables import PaperTables
 from bench.suite.run import Run
 from bench.suite.scorers import with_scorer
-from bench.suite.settings import Budget, DataSettings, EvaluateSettings, MethodEntry, TowerSettings, TrainSettings
+from bench.suite.settings import Budget, Budgets, DataSettings, EvaluateSettings, MethodEntry, Towers, TowerSettings
+from bench.suite.train_settings import TrainSettings
 from bench.suite.tune_settings import TuneSettings
 from bench.suite.unfit import misfits, omitted_towers, unknown_names, unmeasured_families, why_inapplicable
 from bench.yaml_source import YamlSource, fault, faults_of
@@ -40,14 +41,14 @@ class Suite(Model):
     description: str = ""  #: first line of the report
     data: DataSettings = DataSettings()  #: the training pairs
     #: a kind of noise, or a list of several. Clean pairs come once; trials of `tune` have the first kind
-    noise: Annotated[NoiseSettings, or_several(NoiseSettings.of_several)] = NoiseSettings()
+    noise: Noises = (NoiseSettings(),)
     seeds: Annotated[tuple[Seed, ...], NonEmptyList, NoDuplicates] = (0,)  #: three or more give intervals and tests
     #: what a run may spend, or a list of budgets in one unit, each with runs and a learning-rate schedule of its own
-    budget: Annotated[Budget, or_several(Budget.of_several)]
+    budget: Budgets
     #: total: an entry pays the run that it starts from with half of its budget; additional: that run comes on top
     budget_rule: Literal["total", "additional"] = "total"
     #: the two encoders, or a list of several with a `label` each; methods are compared within each
-    towers: Annotated[tuple[TowerSettings, ...], NonEmptyList, Field(max_length=100)] = (TowerSettings(),)
+    towers: Towers = (TowerSettings(),)
     train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()  #: the recipe of all entries
     evaluate: EvaluateSettings = EvaluateSettings()  #: what is measured
     tune: TuneSettings | None = None  #: trials that choose each entry's settings; null = methods as they come
@@ -71,20 +72,6 @@ class Suite(Model):
         if (own := name.lower()) in ("runs", "calibrations", "store.json"):  # as disks may take it
             raise fault(f"{name!r} is where the store keeps {own.removesuffix('.json')}; choose another name")
         return name
-
-    @field_validator("towers", mode="before")
-    @classmethod
-    def _one_or_several(cls, towers: Any) -> Any:
-        return [towers] if isinstance(towers, Mapping) else towers
-
-    @field_validator("towers")
-    @classmethod
-    def _told_apart(cls, towers: tuple[TowerSettings, ...]) -> tuple[TowerSettings, ...]:
-        labels = [one.label for one in towers]
-        for position, label in enumerate(labels):
-            if len(towers) > 1 and (not label or label in labels[:position]):
-                raise fault("each of several towers needs a label of its own", position, "label")
-        return towers
 
     @field_validator("methods")
     @classmethod
@@ -121,8 +108,18 @@ class Suite(Model):
 
     @property
     def hash(self) -> str:
-        """Hash of all that is no default and no description, as written: a setting that is added later leaves it."""
-        return self._written or hashing.digest(self.model_dump(exclude={"description"}, exclude_defaults=True))
+        """Hash of all that is no default and no description, as written: a setting that is added later leaves it.
+
+        Of several budgets or kinds of noise the first holds the others, as when hashes were first given out.
+        """
+        content = self.model_dump(exclude={"description"}, exclude_defaults=True)
+        several = [(content, "noise", self.noise), (content, "budget", self.budget)]
+        several += [(content["tune"], "budget", self.tune.budget)] if self.tune and self.tune.budget else []
+        for section, name, values in several:
+            if first := section.pop(name, ())[:1]:
+                others = [one.model_dump() for one in values[1:]]
+                section[name] = {**first[0], **({"others": others} if others else {})}
+        return self._written or hashing.digest(content)
 
     @property
     def evaluates(self) -> list[EvaluateSettings]:
@@ -184,8 +181,8 @@ class Suite(Model):
         """Each budget with each kind of noise at each rate alone, and the seeds that runs have there."""
         return [
             (budget, *level)
-            for number, budget in enumerate(self.budget.all)
-            for level in self.noise.levels(self.seeds, number)
+            for number, budget in enumerate(self.budget)
+            for level in noise_levels(self.noise, self.seeds, number)
         ]
 
     def cells(self) -> list[Run]:
@@ -303,10 +300,10 @@ class Suite(Model):
             rate=rate,
             noise_file=noise.file(rate),
             noise_options=noise.chosen_options().model_dump(mode="json"),
-            natural=self.noise.found,
+            natural=any(one.natural for one in self.noise),
             seed=seed,
             budget=budget.scaled(share),
-            budget_label=budget.label if len(self.budget.all) > 1 else "",
+            budget_label=budget.label if len(self.budget) > 1 else "",
             towers=towers,
             train=self.train.model_copy(update=entry.recipe),
             evaluate=self.evaluate,

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from bench.settings_base import Model, NoDuplicates, Range, Rate, Seed, or_several
-from bench.suite.settings import Budget
+from bench.settings_base import Model, NoDuplicates, Range, Rate, Seed
+from bench.suite.settings import Budget, Budgets
 from bench.yaml_source import fault
 
 
@@ -20,7 +20,7 @@ class TuneSettings(Model):
 
     trials: Annotated[int, Field(ge=2, le=1000)]  #: settings of every entry that are tried, its own among them
     #: of one run, or a rising list: all settings run at the first, the best go on; null = the suite's first
-    budget: Annotated[Budget | None, or_several(Budget.of_several)] = None
+    budget: Budgets | None = None
     keep: Annotated[float, Field(gt=0, lt=1)] = 0.25  #: share of the settings that goes on to the next budget
     #: at the last budget, the first alone before; none of the suite's
     seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False), NoDuplicates] = (1000, 1001, 1002)
@@ -33,8 +33,8 @@ class TuneSettings(Model):
 
     @field_validator("budget")
     @classmethod
-    def _rising(cls, budget: Budget | None) -> Budget | None:
-        values = [one.value for one in budget.all] if budget else []
+    def _rising(cls, budget: tuple[Budget, ...] | None) -> tuple[Budget, ...] | None:
+        values = [one.value for one in budget or ()]
         if values != sorted(values):
             raise fault("should rise: the best of a shorter budget go on to a longer one")
         return budget
@@ -49,7 +49,7 @@ class TuneSettings(Model):
     @property
     def rungs(self) -> list[tuple[Budget | None, int, tuple[int, ...]]]:
         """Budget, number of settings and seeds of each round, from the shortest budget on."""
-        budgets, count = self.budget.all if self.budget else (None,), self.trials
+        budgets, count = self.budget or (None,), self.trials
         rungs: list[tuple[Budget | None, int, tuple[int, ...]]] = []
         for budget in budgets[:-1]:
             rungs.append((budget, count, self.seeds[:1]))

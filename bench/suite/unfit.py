@@ -27,9 +27,9 @@ class SuiteSections(Protocol):
     """Sections of a suite that are read here; `bench.suite.suite` has the whole, and imports this module."""
 
     data: DataSettings
-    noise: NoiseSettings
+    noise: tuple[NoiseSettings, ...]
     seeds: tuple[int, ...]
-    budget: Budget
+    budget: tuple[Budget, ...]
     towers: tuple[TowerSettings, ...]
     train: TrainSettings
     evaluate: EvaluateSettings
@@ -85,12 +85,12 @@ def _untrainable(suite: SuiteSections) -> Iterator[FieldFault]:
 
     Which pairs injected noise corrupted is known, of natural pairs too.
     """
-    injected = any(rate for one in suite.noise.kinds for rate in one.rates)
+    natural, injected = any(one.natural for one in suite.noise), any(any(one.rates) for one in suite.noise)
     for position, entry in enumerate(suite.methods):
         if entry.lr is not None and entry.lr < suite.train.final_lr:
             yield ("methods", position, "lr"), f"{entry.lr:g} is below train.final_lr {suite.train.final_lr:g}"
         keep = suite.keep_of(entry)
-        if suite.noise.found and keep.uses and not (keep.entry.truth_alone and injected):
+        if natural and keep.uses and not (keep.entry.truth_alone and injected):
             place = ("methods", position, "keep") if entry.keep else ("data", "keep")
             yield place, f"uses {keep.uses}, which is unknown for natural noise"
 
@@ -119,22 +119,24 @@ def _unfit_trials(suite: SuiteSections) -> Iterator[FieldFault]:
         return
     if suite.evaluate.datasets.get(suite.tune.by) == ():
         yield ("evaluate", "datasets", suite.tune.by), "trials are scored on it; name one set at least"
-    if suite.tune.by == "noisy_validation" and not suite.noise.entry.for_held_out:
-        yield ("tune", "by"), f"held-out pairs cannot have noise of kind {suite.noise.kind}; name clean_validation"
+    noise = suite.noise[0]
+    if suite.tune.by == "noisy_validation" and not noise.entry.for_held_out:
+        yield ("tune", "by"), f"held-out pairs cannot have noise of kind {noise.kind}; name clean_validation"
     if len(suite.towers) > 1:
         yield ("towers",), "trials need one pair of towers; make a suite of each"
     for place, seed in enumerate(suite.tune.seeds):
         if seed in suite.seeds:
             yield ("tune", "seeds", place), f"{seed} is a seed of the suite; trials need seeds of their own"
-    if suite.tune.rate is not None and suite.noise.files and suite.tune.rate not in suite.noise.rates:
+    if suite.tune.rate is not None and noise.files and suite.tune.rate not in noise.rates:
         yield ("tune", "rate"), f"{suite.tune.rate:g} is not among the suite's rates, which have files"
 
 
 def _nothing_to_spend(suite: SuiteSections) -> Iterator[FieldFault]:
     """Rows without a step have no step to time, and nothing that trials could choose."""
     for position, entry in enumerate(suite.methods):
-        if not entry.steps and (suite.budget.timed or suite.tune is not None):
-            why = "tune has nothing to choose for it" if suite.tune else f"a budget of {suite.budget.kind} times steps"
+        if not entry.steps and (suite.budget[0].timed or suite.tune is not None):
+            timed = f"a budget of {suite.budget[0].kind} times steps"
+            why = "tune has nothing to choose for it" if suite.tune else timed
             field = "untrained" if entry.untrained else "average_with_start"
             yield ("methods", position, field), f"an untrained entry is not possible: {why}; omit one of the two"
 
@@ -156,12 +158,11 @@ def _unselectable(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def _too_many_seeds(suite: SuiteSections) -> Iterator[FieldFault]:
-    several = len(suite.noise.kinds) > 1
-    for number, noise in enumerate(suite.noise.kinds):
-        above: FieldPath = ("noise", number, "seeds") if several else ("noise", "seeds")
+    for number, noise in enumerate(suite.noise):
+        above: FieldPath = ("noise", number, "seeds")
         by_budget = [counts for counts in noise.seeds if isinstance(counts, tuple)]
-        if by_budget and len(by_budget) != len(suite.budget.all):
-            yield above, f"{len(by_budget)} lists for {len(suite.budget.all)} budgets; give one for each"
+        if by_budget and len(by_budget) != len(suite.budget):
+            yield above, f"{len(by_budget)} lists for {len(suite.budget)} budgets; give one for each"
         for place, counts in enumerate(by_budget or noise.seeds):
             for count in counts if isinstance(counts, tuple) else (counts,):
                 if count > len(suite.seeds):
@@ -171,7 +172,7 @@ def _too_many_seeds(suite: SuiteSections) -> Iterator[FieldFault]:
 def _unfit_selections(suite: SuiteSections) -> Iterator[FieldFault]:
     """Rows of `keep.by` that are no rows, or whose own pairs are chosen; clean rows kept of noise that moves."""
     plain = [one.label for one in suite.methods if one.keep is None]
-    moving = next((one.kind for one in suite.noise.kinds if not one.entry.fixed and any(one.rates)), None)
+    moving = next((one.kind for one in suite.noise if not one.entry.fixed and any(one.rates)), None)
     selections: list[tuple[FieldPath, KeepSettings]] = [(("data", "keep"), suite.data.keep)]
     selections += [(("methods", at, "keep"), entry.keep) for at, entry in enumerate(suite.methods) if entry.keep]
     for place, keep in selections:
@@ -199,15 +200,15 @@ def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> It
 
 def unmeasured_families(suite: SuiteSections) -> Iterator[FieldFault]:
     """Families of tasks without data sets, and suites that compare nothing."""
-    noisy = any(noise.entry.fixed and any(noise.rates) for noise in suite.noise.kinds)
+    noisy = any(noise.entry.fixed and any(noise.rates) for noise in suite.noise)
     for place, message in SuiteTasks(suite.data, suite.evaluate).faults(noisy):
         yield ("evaluate", "tasks", *([] if place is None else [place])), message
     for place, name in enumerate(suite.evaluate.tasks):
-        if FAMILIES[name].on_poison and not any(noise.entry.poisons for noise in suite.noise.kinds):
+        if FAMILIES[name].on_poison and not any(noise.entry.poisons for noise in suite.noise):
             kinds = " or ".join(kind.name for kind in KINDS if kind.poisons)
-            own = ", ".join(noise.kind for noise in suite.noise.kinds)
+            own = ", ".join(noise.kind for noise in suite.noise)
             yield ("evaluate", "tasks", place), f"{name!r} needs noise of kind {kinds}, this is {own}"
-        for noise in suite.noise.kinds:
+        for noise in suite.noise:
             if name == "noisy_validation" and any(noise.rates) and not noise.entry.for_held_out:
                 yield ("evaluate", "tasks", place), f"{name!r}: held-out pairs cannot have noise of kind {noise.kind}"
 

@@ -45,7 +45,7 @@ def changes(*more: str) -> list[str]:
 
 def test_what_it_compares() -> None:
     suite, clip = load_suite("emoji_finetune"), load_suite("flickr30k_clip_finetune")
-    assert (suite.noise.rates, len(suite.seeds)) == ((0.0, 0.4, 0.6), 10)
+    assert (suite.noise[0].rates, len(suite.seeds)) == ((0.0, 0.4, 0.6), 10)
     plain = [entry.method for entry in suite.methods]
     assert plain == [entry.method for entry in clip.methods]
     assert {entry.select for entry in suite.methods} == {None, "last", "clean_validation"}

@@ -45,7 +45,7 @@ def suites() -> dict[str, Suite]:
 def test_what_a_suite_compares(suites: dict[str, Suite], name: str) -> None:
     suite = suites[name]
     away = sum(bool(omitted_towers(suite, entry)) for entry in suite.methods)
-    own = (suite.data.rows, suite.noise.rates, len(suite.seeds), len(suite.methods), away)
+    own = (suite.data.rows, suite.noise[0].rates, len(suite.seeds), len(suite.methods), away)
     assert own == FACTS[name]
     assert suite.towers[0].image == "features"
 
@@ -71,7 +71,7 @@ def test_one_command_that_gets_all_features_is_printed_once(
     with pytest.raises(UserError, match="lacks these inputs"):
         run_suite(suite, tmp_path / "results")
     short = load_suite(
-        name, ["tables=null", "methods=[clip]", "seeds=[0]", f"noise={{rates: [{suite.noise.rates[-1]}]}}"]
+        name, ["tables=null", "methods=[clip]", "seeds=[0]", f"noise={{rates: [{suite.noise[0].rates[-1]}]}}"]
     )
     counted = dry_run(short, tmp_path / "results")
     assert "no data" in counted[1], "its steps and FLOPs are counted all the same"

@@ -107,8 +107,8 @@ def test_what_a_suite_compares(suites: dict[str, Suite], name: str, tmp_path: Pa
     planned = Planner(Store(tmp_path), here=False).plan([cells[0]])
     steps, train = planned[0].resolved.steps, suite.train
     warm = int(min(train.warmup_steps or 0, 0.1 * steps))
-    assert (suite.data.rows, suite.noise.rates, len(suite.seeds), steps, warm) == FACTS[name]
-    assert (train.batch, train.lr, suite.budget.label) == (256, 1e-5, "5 epochs")
+    assert (suite.data.rows, suite.noise[0].rates, len(suite.seeds), steps, warm) == FACTS[name]
+    assert (train.batch, train.lr, suite.budget[0].label) == (256, 1e-5, "5 epochs")
     assert {run.start for run in suite.cells()} == {"open_clip:ViT-B-32/openai"}
     assert suite.methods == suites["own_pairs"].methods
     assert len({entry.label for entry in suite.methods} & {"zero-shot", "wise-ft", "oracle", "clip early"}) == 4

@@ -57,7 +57,7 @@ def test_a_suite_states_its_papers_facts(suites: dict[str, Suite], name: str) ->
     found = (
         suite.train.batch,
         suite.towers[0].dim,
-        (suite.budget.kind, suite.budget.value),
+        (suite.budget[0].kind, suite.budget[0].value),
         suite.data.rows,
         len(suite.methods),
         len(suite.towers),
@@ -91,17 +91,18 @@ def test_every_declared_row_stands_beside_a_printed_one(suites: dict[str, Suite]
 
 
 def test_noise_is_read_as_the_suites_say(suites: dict[str, Suite]) -> None:
-    assert (suites["cc3m_noisy"].noise.kind, suites["cc3m_noisy"].noise.rates) == ("shuffled_captions", (0.0, 0.2, 0.4))
-    assert (suites["bayes_cc3m"].noise.kind, suites["bayes_cc3m"].noise.rates) == ("resampled_positives", (0.1,))
-    assert (suites["bayes_priors_cc3m"].noise, suites["bayes_cc3m"].noise.rates) == (suites["bayes_cc3m"].noise, (0.1,))
+    (cc3m,), (bayes,) = suites["cc3m_noisy"].noise, suites["bayes_cc3m"].noise
+    assert (cc3m.kind, cc3m.rates) == ("shuffled_captions", (0.0, 0.2, 0.4))
+    assert (bayes.kind, bayes.rates) == ("resampled_positives", (0.1,))
+    assert suites["bayes_priors_cc3m"].noise == (bayes,)
     for name in set(FACTS) - {"cc3m_noisy", "bayes_cc3m", "bayes_priors_cc3m"}:
-        assert suites[name].noise.rates == (0.0,)
+        assert suites[name].noise[0].rates == (0.0,)
     for name in set(FACTS) - {"bayes_cc3m", "bayes_priors_cc3m"}:
         assert suites[name].noise.natural, "pairs of the web: nobody knows that they are right"
 
 
 def test_memorisation_is_measured_where_noise_is_injected(suites: dict[str, Suite]) -> None:
-    injected = {name for name, suite in suites.items() if any(suite.noise.rates)}
+    injected = {name for name, suite in suites.items() if any(suite.noise[0].rates)}
     assert injected == {name for name, suite in suites.items() if "memorisation" in suite.evaluate.tasks}
     main = suites["cc3m_noisy"].evaluate
     assert main.curve == (0.25, 0.5, 0.75)

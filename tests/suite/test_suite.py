@@ -114,7 +114,7 @@ def test_overrides_reach_everything(path: Path) -> None:
     ]
     suite = load_suite(path, overrides)
     assert (suite.name, suite.train.lr, suite.train.betas, suite.seeds) == ("other", 1e-4, (0.8, 0.9), (7,))
-    assert suite.budget.kind == "epochs"
+    assert suite.budget[0].kind == "epochs"
     assert {run.label: run.config.get("temperature") for run in suite.runs()} == {
         "siglip": None,
         "warm": 0.5,
@@ -127,7 +127,7 @@ def test_yaml_words_mean_what_they_say(tmp_path: Path) -> None:
     file.write_text(SUITE.replace("label: cold", "label: no").replace("1_000", "1e3"))
     suite = load_suite(file)
     assert suite.methods[1].label == "no"
-    assert suite.budget.value == 1000
+    assert suite.budget[0].value == 1000
 
 
 def test_a_small_batch_is_one_group_of_batchnorm(path: Path) -> None:

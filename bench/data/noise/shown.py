@@ -24,10 +24,10 @@ def noise_manifest(
     By default they are the kind's highest rate, the first seed and the first kind. Raises UserError if the noise is
     drawn anew in every step, and for a rate, a seed or a kind that the suite does not have.
     """
-    kinds = {noise.kind: noise for noise in suite.noise.kinds}
+    kinds = {noise.kind: noise for noise in suite.noise}
     if kind is not None and kind not in kinds:
         raise UserError(f"--kind {kind}: suite {suite.name} has {', '.join(kinds)}{nearest(kind, kinds)}")
-    noise = suite.noise if kind is None else kinds[kind]
+    noise = suite.noise[0] if kind is None else kinds[kind]
     if not noise.entry.fixed:
         raise UserError(f"suite {suite.name}: {noise.kind} draws anew in every step; there is no fixed set to show")
     rate = max(noise.rates) if rate is None else rate

@@ -36,7 +36,7 @@ def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[lis
     """See `bench.launch.launchers.Launcher`."""
     ranks = _all_ranks(options) or ranks_of_a_run(options.gpus, options.processes, options.jobs or 1)
     settled = replace(options, ranks=ranks)
-    refuse_sharing(suite.budget.timed, settled)
+    refuse_sharing(suite.budget[0].timed, settled)
     return lambda planned, progress: run_all(planned, store, progress, settled)
 
 

@@ -42,7 +42,7 @@ POLL_SECONDS = 0.5  #: seconds between looks at stop requests and at the claims 
 def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[list[Planned], Progress], RunOutcomes]:
     """See `bench.launch.launchers.Launcher`. `options.gpus` overrides the suite's own number."""
     settings = suite.ray if options.gpus is None else suite.ray.model_copy(update={"gpus": float(options.gpus)})
-    if suite.budget.timed:
+    if suite.budget[0].timed:
         raise UserError("budget.device_seconds: is calibrated on the machine that trains; use --launcher local there")
     with _connected(settings.address):
         if settings.gpus is None:

@@ -47,7 +47,7 @@ def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[lis
         raise UserError("--launcher slurm: needs submitit; pip install 'robust-cl-bench[slurm]'")
     if options.jobs > 1:
         raise UserError(f"--jobs {options.jobs}: SLURM decides how many runs go at a time; omit it")
-    if suite.budget.timed:
+    if suite.budget[0].timed:
         raise UserError("budget.device_seconds: is calibrated on the machine that trains; use --launcher local there")
     slurm = suite.slurm if options.gpus is None else suite.slurm.model_copy(update={"gpus": options.gpus})
     if options.processes is not None and slurm.gpus:
