@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from bench.errors import UserError, nearest
 from bench.hashing import flattened
 from bench.store import Claim, ClaimLost, Record, RunStore, RunWriter
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Sink(Protocol):

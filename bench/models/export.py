@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +22,11 @@ from bench.models.stored_run import rebuild_model, single_run_of
 from bench.store import Store, files
 from bench.store.run import SHORT_ID, find_run
 from bench.suite import tower_files
+from bench.suite.run import Run
 from bench.towers.bert import BertText, bert_config, hf_name
 from bench.towers.build import OpenClipTowers
 from bench.towers.tokenization import ClipTokenizer, HubTokenizer, SmallVocabulary
-
-if TYPE_CHECKING:
-    from bench.suite.run import Run
-    from methods.protocol import Method
+from methods.protocol import Method
 
 WEIGHTS_FILE = "open_clip_model.safetensors"
 EXPORT_TOLERANCE = 1e-4  #: largest difference of an entry of unit embeddings, between ours and open_clip's

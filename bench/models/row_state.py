@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.arrays import Floats, Ints
 from bench.data import Pairs
 from bench.data.noise.manifest import Noise
 from bench.data.pairs import ExamplePair, example_pairs
 from bench.errors import UserError, nearest
+from bench.models.stored_run import LoadedRun
 from bench.training.inputs import Inputs, InputsReader
-
-if TYPE_CHECKING:
-    from bench.arrays import Floats, Ints
-    from bench.models.stored_run import LoadedRun
 
 
 @dataclass(frozen=True)

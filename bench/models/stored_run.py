@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import torch
 
 from bench.errors import UserError
 from bench.evaluation import PROTOCOL
@@ -13,15 +14,11 @@ from bench.store import RunStore, Store
 from bench.store.run import SHORT_ID, find_run
 from bench.store.verify import refuse_changed_in_run
 from bench.suite.run import Run, run_of_settings
+from bench.towers.build import OpenClipTowers
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt_model
-
-if TYPE_CHECKING:
-    import torch
-
-    from bench.towers.build import OpenClipTowers
-    from methods.protocol import Method
+from methods.protocol import Method
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.catalogue.families import FAMILIES
 from bench.data_folder import Missing, data_root
 from bench.errors import UserError
 from bench.hashing import OPEN_CLIP, digest
 from bench.suite import tower_files
-
-if TYPE_CHECKING:
-    from bench.suite.run import Run
-    from bench.suite.suite import Suite
+from bench.suite.run import Run
+from bench.suite.suite import Suite
 
 
 def missing_inputs(suite: Suite) -> list[Missing]:

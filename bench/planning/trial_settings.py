@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.adapters import hyperparameters, registry
 from bench.suite.settings import MethodEntry
+from bench.suite.suite import Suite
 from bench.suite.tune_settings import TuneSettings
-
-if TYPE_CHECKING:
-    from bench.suite.suite import Suite
-    from methods.protocol import Space
+from methods.protocol import Log, Space
 
 EDGE_SHARE = 0.1  #: share of a range, at either end and on its scale, that counts as its edge
 FLAT_SHARE = (
@@ -21,8 +19,6 @@ FLAT_SHARE = (
 
 def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
     """Return what the trials of a row vary: the suite's ranges and its method's space, but nothing the row fixes."""
-    from methods.protocol import Log  # here, because it imports torch
-
     ranges: dict[str, tuple[float, float] | None] = {"lr": tune.lr, "weight_decay": tune.weight_decay}
     suite = {name: Log(*bounds) for name, bounds in ranges.items() if bounds and name not in entry.recipe}
     own = registry.find_method(entry.method).space

@@ -10,20 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench.adapters import registry
 from bench.hashing import canonical
+from bench.planning.outcomes import RunOutcomes, is_complete
+from bench.planning.planned import Planned
+from bench.planning.planner import Planner
 from bench.planning.trial_settings import applied, is_as_good, settings_at_edge, settings_of
+from bench.store import Store
 from bench.store.selection import LAST, score_at_selected
+from bench.store.verify import run_problems
 from bench.suite.settings import MethodEntry
-
-if TYPE_CHECKING:
-    from bench.planning.outcomes import RunOutcomes
-    from bench.planning.planned import Planned
-    from bench.planning.planner import Planner
-    from bench.store import Store
-    from bench.suite.suite import Suite
+from bench.suite.suite import Suite
 
 DIVERGENCE_ERRORS = ("NotFinite", "FloatingPointError")  #: errors that a repeated run would raise again
 SPENT_FIELDS = ("samples", "flops", "train_seconds", "evaluate_seconds")
@@ -144,8 +143,6 @@ def search_settings(
     Returns the choices that are known afterwards, also those of other rows, and the outcomes of the trials. A trial
     whose loss became NaN or infinite has no score: it is not repeated and does not count as failed.
     """
-    from bench.planning.outcomes import RunOutcomes
-
     choices, total, store = follow_trials(suite.narrowed(), planner).choices, RunOutcomes(), planner.store
     if suite.tune is None:
         return choices, total
@@ -245,17 +242,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _is_known(one: Planned, store: Store) -> bool:
     """Return whether a trial is measured or diverged, and what it cost can be read."""
-    from bench.planning.outcomes import is_complete
-    from bench.store.verify import run_problems
-
     costs = one.reference is None or not run_problems(store.run(one.reference))
     return costs and (is_complete(one, store) or _diverged(one, store))
 
 
 def _diverged(one: Planned, store: Store) -> bool:
     """Return whether its loss or features, or its reference's, became NaN or infinite: a repetition would fail too."""
-    from bench.store.verify import run_problems
-
     runs = [store.run(identity) for identity in (one.id, one.reference) if identity]
     failed = [run for run in runs if run.status()["state"] == "failed" and not run_problems(run)]
     return any(run.status().get("error", {}).get("type") in DIVERGENCE_ERRORS for run in failed)

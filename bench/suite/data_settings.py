@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from bench import resources
+from bench import data_folder, resources
 from bench.catalogue import training_sets
 from bench.catalogue.augmentations import Images
 from bench.settings_base import MAX_NAME_LETTERS, Location, Model, Rate, Strings, possible_path, printable_line
@@ -156,6 +156,4 @@ def _own_commands() -> set[str]:
 
 def in_data_folder(text: str) -> str:
     """Return a path with the data folder in place of "{data}"."""
-    from bench import data_folder  # here, because `bench.data` reads settings itself
-
     return text.replace("{data}", str(data_folder.data_root()))

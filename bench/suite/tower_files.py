@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench import reading
 from bench.catalogue.architectures import TowerConfig
@@ -16,9 +16,7 @@ from bench.catalogue.tower_families import image_towers, text_towers
 from bench.data_folder import Missing, data_root
 from bench.errors import UserError
 from bench.hashing import Absent, digest
-
-if TYPE_CHECKING:
-    from bench.suite.settings import TowerSettings
+from bench.suite.settings import TowerSettings
 
 #: files of a tokenizer: one of the first two holds the vocabulary, the last says which tokens are special
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "tokenizer_config.json", "config.json")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,9 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bench.errors import UserError, one_line
 from bench.towers.batchnorm import GroupedBatchNorm2d, grouped_norms
-
-if TYPE_CHECKING:
-    from bench.towers.build import OpenClipTowers
+from bench.towers.build import OpenClipTowers
 
 
 def blocks(tower: nn.Module) -> list[nn.Module]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,12 +17,10 @@ from bench.catalogue.tower_families import image_towers, text_towers
 from bench.errors import UserError, one_line
 from bench.machine import torchvision_fix  # noqa: F401  before anything imports open_clip
 from bench.suite import tower_files
+from bench.suite.settings import TowerSettings
 from bench.towers.batchnorm import group_batchnorm
 from bench.towers.heads import Head
 from bench.towers.tokenization import HubTokenizer, Tokenizer, TrainingTexts
-
-if TYPE_CHECKING:
-    from bench.suite.settings import TowerSettings
 
 
 class OpenClipTowers(nn.Module):

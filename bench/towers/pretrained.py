@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
 from bench.errors import UserError, one_line
 from bench.suite import tower_files
+from bench.suite.settings import TowerSettings
 from bench.suite.tower_files import hub_name
+from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import read_state_dict, read_unwrapped, refuse_misfit
-
-if TYPE_CHECKING:
-    from bench.suite.settings import TowerSettings
-    from bench.towers.build import OpenClipTowers
 
 #: prefixes of a classifier's weights, which a tower does not use
 _CLASSIFIERS = ("fc.", "head.", "classifier.", "last_linear.")

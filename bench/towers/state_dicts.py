@@ -7,7 +7,7 @@ import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -17,11 +17,9 @@ from bench.catalogue import architectures
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import OPEN_CLIP
 from bench.reading import open_file
+from bench.suite.settings import TowerSettings
 from bench.towers.bert import BertText, own_name
 from methods.protocol import Method
-
-if TYPE_CHECKING:
-    from bench.suite.settings import TowerSettings
 
 #: open_clip's CLIP keeps the parts of its text tower at the top level
 _TEXT_PARTS = ("token_embedding", "positional_embedding", "transformer", "ln_final", "text_projection")

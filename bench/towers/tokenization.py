@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from tokenizers import Tokenizer as Encoder
@@ -11,10 +11,8 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
 from bench.errors import UserError, one_line
+from bench.suite.settings import TowerSettings
 from bench.suite.tower_files import hub_name, missing_tokenizer, tokenizer_folder, tokenizer_name
-
-if TYPE_CHECKING:
-    from bench.suite.settings import TowerSettings
 
 PAD, UNKNOWN = "<pad>", "<unk>"
 MAX_KEPT_WORDS = 1 << 18  #: words whose ids a process keeps, about 60 MB

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,7 @@ from bench import counter
 from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
 from bench.data.pairs import Pairs
 from bench.data.strings import TEXT_LISTS
-
-if TYPE_CHECKING:
-    from bench.suite.noise_settings import NoiseSettings
+from bench.suite.noise_settings import NoiseSettings
 
 Draw = Callable[..., float]  #: the parts of a key -> a number in [0, 1)
 

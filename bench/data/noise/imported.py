@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
 from bench.errors import UserError, one_line
 from bench.hashing import file_hash
-
-if TYPE_CHECKING:
-    from bench.suite.noise_settings import NoiseSettings
+from bench.suite.noise_settings import NoiseSettings
 
 IMPORTED = "imported"
 

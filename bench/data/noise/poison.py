@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +16,7 @@ from bench.data.noise.targeted import draw_template, poison_images
 from bench.data.noise.triggers import Trigger, TriggeredPairs
 from bench.data.pairs import Pairs
 from bench.errors import UserError
-
-if TYPE_CHECKING:
-    from bench.suite.noise_settings import NoiseSettings
+from bench.suite.noise_settings import NoiseSettings
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

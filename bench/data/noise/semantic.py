@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -17,9 +16,7 @@ from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
 from bench.data.noise.shuffled import derangement_cycle
 from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
-
-if TYPE_CHECKING:
-    from bench.suite.noise_settings import NoiseSettings
+from bench.suite.noise_settings import NoiseSettings
 
 SPLIT_ROUNDS = 5  #: in which a group of rows is parted
 DECIMALS = 6  #: of the products that are compared, so that their last bits decide nothing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from bench.catalogue.noise_kinds import KINDS
 from bench.data.noise.manifest import NoiseManifest
@@ -11,9 +10,7 @@ from bench.data.pairs import Pairs
 from bench.data.source import data_source
 from bench.errors import UserError, nearest
 from bench.suite.noise_settings import NoiseSettings
-
-if TYPE_CHECKING:
-    from bench.suite.suite import Suite
+from bench.suite.suite import Suite
 
 
 def noise_manifest(
