@@ -141,7 +141,8 @@ def _evaluate(
     should_stop = job.should_stop or (lambda: False)
 
     def done(key: str) -> bool:
-        per_rank = group.rows(should_stop(), bool(writer and writer.lost), bool(writer and writer.has_records(key)))
+        known = writer is not None and writer.has_records(key)
+        per_rank = group.rows(should_stop(), writer is not None and writer.fence.lost, known)
         if per_rank[0][1]:
             raise ClaimLost
         if any(asked for asked, _, _ in per_rank):
@@ -165,7 +166,7 @@ def _evaluate(
         checkpoint = group.agree(file_hash(path) if writer else "")  # others read it once the first one has
         load_weights(path, job.method, job.towers)
         progress.stage("evaluate" if at == 1.0 else f"evaluate at {at:.0%}")
-        plan, inside = planned.evaluation, writer.inside if writer else None
+        plan, inside = planned.evaluation, writer.fence.path if writer else None
         features = Features(
             job.method, job.towers, checkpoint, plan.protocol.label, out.path(FEATURES), plan.channels, inside, group
         )

@@ -122,13 +122,13 @@ class Tracked(RunWriter):
 
     def close(self) -> None:
         """Send everything that is buffered; without the claim nothing, so that the run of its holder is not ended."""
-        if self._sink is not None and not self.lost:
+        if self._sink is not None and not self.fence.lost:
             self._sink.close()
 
     def _fill(self) -> None:
         """Open the sink, unless it is open, and send what earlier processes stored."""
         if self._sink is None:
-            if self.lost:
+            if self.fence.lost:
                 raise ClaimLost
             self._sink = self._open_sink()
             stored: list[dict[str, Any] | Record] = [*self.metrics(), *self.records()]
@@ -136,7 +136,7 @@ class Tracked(RunWriter):
                 self._send(sent)
 
     def _send(self, sent: Mapping[str, Any] | Record) -> None:
-        if self.lost:
+        if self.fence.lost:
             raise ClaimLost
         assert self._sink is not None
         if isinstance(sent, Record):

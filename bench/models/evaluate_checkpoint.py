@@ -139,7 +139,7 @@ def evaluate_checkpoint(
             try:
                 label, home = plan.protocol.label, writer.path(FEATURES)
                 evaluate_features(
-                    Features(adapter, towers, weights.hash, label, home, plan.channels, writer.inside),
+                    Features(adapter, towers, weights.hash, label, home, plan.channels, writer.fence.path),
                     plan,
                     at=1.0,  # the tasks of final weights, at whatever share these were taken
                     run=weights.origin,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench import reading
 from bench.arrays import Floats, Ints
@@ -93,9 +95,6 @@ def _record(scoring: Scoring, inputs: Inputs, out: RunWriter, scores: Floats, se
 
     seconds: of all ranks, for scoring.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     keep = scoring.run.keep
     known = SelectionInputs(inputs.pairs.keys, None, scoring.run.seed, keep.share, keep.rows, scores)
     try:
@@ -134,7 +133,7 @@ def scoring_cost(scoring: Scoring, flops: float, inputs: Inputs, out: RunStore) 
 def _scores(scoring: Scoring, inputs: Inputs, out: RunStore) -> Floats:
     """Return the score [N] of every pair as training sees it."""
     towers, method, weights, pairs = scoring.model(inputs.pairs)
-    inside = out.inside if isinstance(out, RunWriter) else None
+    inside = out.fence.path if isinstance(out, RunWriter) else None
     features = Features(method, towers, weights, PROTOCOL, out.path(FEATURES), None, inside, current_group())
     score = scoring.run.keep.score
     if score in FILTERS:
@@ -147,8 +146,6 @@ def _scores(scoring: Scoring, inputs: Inputs, out: RunStore) -> Floats:
 
 def _load(out: RunStore, inputs: Inputs) -> tuple[Ints, dict[str, Any]]:
     """Return the recorded rows and what the file says about itself. Raises Damaged unless they fit the inputs."""
-    import pyarrow as pa
-
     path = out.path(KEPT_FILE)
     try:
         table = reading.read_parquet(path, ("key", "row", "score"))

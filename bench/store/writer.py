@@ -44,26 +44,16 @@ class RunWriter(RunStore):
     def __init__(self, claim: Claim, below: str = "") -> None:
         """`below` is a folder in the run's folder that is written as if it were a run of its own."""
         super().__init__(claim.folder / below, claim.folder.name)
-        self.own_claim = claim
+        self.own_claim, self.fence = claim, claim.fence
         self._below = f"{below}/" if below else ""
         self.finished = self.status()["state"] == "done"
         for name in () if self.finished else (METRICS, TRAIN_SECONDS):
             if self.path(name).exists():  # the holder before may be asleep with it open
-                claim.fence.own(self._below + name)
+                self.fence.own(self._below + name)
 
     def progress(self) -> dict[str, Any]:
         """Return the step that the run has reached, for its next status."""
         return {key: value for key, value in self.status().items() if key == "step"}
-
-    @property
-    def lost(self) -> bool:
-        """Return whether another process took the claim over after too long a silence. The work has to stop then."""
-        return self.own_claim.fence.lost
-
-    @property
-    def inside(self) -> Path:
-        """The claim's own folder, for writes below the run's folder by `bench.store.files`."""
-        return self.own_claim.fence.path
 
     def _open(self, name: str) -> str:
         """Return the path of a file below the claim's folder. Raises Finished for a file of a finished run.
@@ -83,7 +73,7 @@ class RunWriter(RunStore):
             if is_hashed(name):
                 self.note_hashes({name: file_hash(path)})
 
-        self.own_claim.fence.write_path(self._open(name), write)
+        self.fence.write_path(self._open(name), write)
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Publish bytes under `name` in one step."""
@@ -107,13 +97,13 @@ class RunWriter(RunStore):
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Add one line to metrics.jsonl in one write; a loss may be NaN here. `line` should carry `step`."""
-        self.own_claim.fence.append(self._open(METRICS), (json.dumps(line) + "\n").encode())
+        self.fence.append(self._open(METRICS), (json.dumps(line) + "\n").encode())
 
     def truncate_metrics(self, step: int) -> None:
         """Drop the lines of `step` and later, and a last line that was cut short; a resumed run writes them again."""
         written = reading.complete_lines(self.path(METRICS))
         earlier = [text + b"\n" for text, line in zip(written, self.metrics(), strict=True) if line["step"] < step]
-        self.own_claim.fence.renew(self._open(METRICS), b"".join(earlier))
+        self.fence.renew(self._open(METRICS), b"".join(earlier))
 
     def note_train_seconds(self, seconds: float) -> None:
         """Store the seconds that all finished steps took, including steps that a kill undid.
@@ -121,7 +111,7 @@ class RunWriter(RunStore):
         This is one write of a fixed length into the page cache, cheap enough for every step. It outlives its process,
         though not a power cut.
         """
-        self.own_claim.fence.overwrite(self._open(TRAIN_SECONDS), f"{seconds:<24.17g}\n".encode())
+        self.fence.overwrite(self._open(TRAIN_SECONDS), f"{seconds:<24.17g}\n".encode())
 
     def charge_evaluation(self, seconds: float) -> None:
         """Add the seconds of a measured evaluation to the ledger, of a finished run too, unless it lost its ledger."""
@@ -141,7 +131,7 @@ class RunWriter(RunStore):
     def _add(self, name: str, value: Any) -> None:
         """Replace a file that grows with the evaluations of a run, finished or not."""
         content = files.dump(value)
-        self.own_claim.fence.write_path(self._below + name, lambda path: path.write_bytes(content))
+        self.fence.write_path(self._below + name, lambda path: path.write_bytes(content))
 
     def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
         """Publish an evaluation: its records and per-example outcomes appear together, as one folder.
@@ -161,15 +151,15 @@ class RunWriter(RunStore):
         if self.path(str(name)).is_dir():
             return False
         self.note_hashes({f"{name}/{file}": sha256(part).hexdigest() for file, part in content.items()})
-        return self.own_claim.fence.publish_folder(f"{self._below}{name}", content)
+        return self.fence.publish_folder(f"{self._below}{name}", content)
 
     def set_aside(self, name: str) -> Path:
         """Rename a damaged file to the first free name `NAME.damaged-N` beside it; return the new path."""
-        return self.own_claim.fence.set_aside(self._below + name)
+        return self.fence.set_aside(self._below + name)
 
     def discard(self, name: str) -> None:
         """Remove a file of a run that is not finished."""
-        self.own_claim.fence.discard(self._open(name))
+        self.fence.discard(self._open(name))
 
     def again(self) -> RunWriter:
         """Return a writer of the folder in which this finished run is trained once more, for weights that it lost."""
@@ -181,8 +171,8 @@ class RunWriter(RunStore):
         for name in names:
             if not self.path(name).exists():
                 self.note_hashes({name: known[name]})
-                self.own_claim.fence.link(f"{AGAIN_FOLDER}/{name}", name)
-        self.own_claim.fence.discard(AGAIN_FOLDER)
+                self.fence.link(f"{AGAIN_FOLDER}/{name}", name)
+        self.fence.discard(AGAIN_FOLDER)
 
 
 @contextmanager

@@ -201,7 +201,7 @@ def test_an_error_of_the_thread_is_that_of_the_next_call(tmp_path: Path, writer:
             elif call == "wait":
                 checkpoints.wait()
         assert checkpoint.checkpoint_step(out) == out.status()["step"] == 1, call
-    assert [path.name for path in out.inside.iterdir()] == ["holder.json"], "what was begun is gone"
+    assert [path.name for path in out.fence.path.iterdir()] == ["holder.json"], "what was begun is gone"
 
 
 def test_an_error_of_training_waits_for_the_checkpoint_and_is_the_one_that_counts(
