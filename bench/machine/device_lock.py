@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,28 +17,16 @@ class InUse(Exception):
 
 
 def lock_file() -> Path:
-    """Return this user's lock, in a folder of the machine's temporary folder that is made if it is not there.
-
-    Raises UserError if another user can enter the folder or owns it.
-    """
-    folder = Path(tempfile.gettempdir()) / f"robust-cl-bench-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    info = folder.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or stat.S_IMODE(info.st_mode) & 0o077:
-        raise UserError(
-            f"{folder}: should be a folder that is yours and that nobody else may enter; remove it, or set TMPDIR to "
-            "a folder of your own"
-        )
-    return folder / "device"
+    """Return this user's lock in the machine's temporary folder."""
+    return Path(tempfile.gettempdir()) / f"robust-cl-bench-{os.getuid()}.lock"
 
 
 @contextmanager
 def hold_device(alone: bool) -> Iterator[None]:
     """Hold this machine's device, `alone` or together with others. Raises InUse if another process conflicts.
 
-    The operating system releases the lock when the process ends, however it ends. Raises UserError if the folder of the
-    lock is not this user's alone, and for a symbolic link in place of the lock.
+    The operating system releases the lock when the process ends, however it ends. Raises UserError if what stands in
+    the place of the lock is a link, or another user's.
     """
     path = lock_file()
     try:
@@ -48,6 +34,8 @@ def hold_device(alone: bool) -> Iterator[None]:
     except OSError as error:
         raise UserError(f"{path}: cannot be opened for a lock, remove it: {error.strerror}") from error
     try:
+        if os.fstat(descriptor).st_uid != os.getuid():
+            raise UserError(f"{path}: should be yours; remove it, or set TMPDIR to a folder of your own")
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,20 +55,23 @@ def test_others_share_and_a_killed_holder_frees_the_device() -> None:
             pass
 
 
-def test_no_link_is_followed_and_the_folder_is_this_users_alone(tmp_path: Path) -> None:
+def test_no_link_is_followed_and_the_lock_is_this_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "victim"
     target.write_text("precious")
-    folder = lock_file().parent
-    assert folder.parent == tmp_path
-    assert folder.stat().st_mode & 0o777 == 0o700
-    (folder / "device").symlink_to(target)
-    with pytest.raises(UserError, match="device: cannot be opened for a lock, remove it"), hold_device(alone=True):
+    lock = lock_file()
+    assert lock.parent == tmp_path
+    lock.symlink_to(target)
+    with pytest.raises(UserError, match="lock: cannot be opened for a lock, remove it"), hold_device(alone=True):
         pass
-    folder.chmod(0o755)
-    with pytest.raises(UserError, match="should be a folder that is yours"):
-        lock_file()
-    folder.rename(tmp_path / "moved")
-    folder.symlink_to(tmp_path / "moved")
-    with pytest.raises(UserError, match="should be a folder that is yours"):
-        lock_file()
+    lock.unlink()
+    with hold_device(alone=True):
+        assert lock.stat().st_mode & 0o777 == 0o600, "nobody else may hold it"
+    monkeypatch.setattr("bench.machine.device_lock.lock_file", lambda: lock)
+    monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
+    with pytest.raises(UserError, match="should be yours; remove it, or set TMPDIR"), hold_device(alone=True):
+        pass
+    lock.unlink()
+    lock.mkdir()
+    with pytest.raises(UserError, match="cannot be opened for a lock, remove it"), hold_device(alone=True):
+        pass
     assert target.read_text() == "precious"
