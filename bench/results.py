@@ -112,10 +112,10 @@ class Results:
         """
         import pandas as pd
 
-        name = self._name(suite)
-        head, *lines = status_rows(name, self._store)
-        runs = len(self._read(name).runs)  # the totals follow them
-        return pd.DataFrame(lines[:runs], columns=[column or "note" for column in head]).astype({"seed": int})
+        from reports.status import HEAD, run_lines
+
+        columns = [column or "note" for column in HEAD]
+        return pd.DataFrame(run_lines(self._read(suite)), columns=columns).astype({"seed": int})
 
     def compare(self, a: str, b: str | None = None, suite: str | None = None) -> Comparison:
         """Compare two labels of a suite on every metric: difference, interval, p-value, cost and a verdict.
@@ -185,21 +185,3 @@ def suite_rows(store: Store) -> list[tuple[str, ...]]:
             suite = load_suite(name, check_methods=False)
             rows += [(name, str(len(suite.methods)), "-", suite.data.name, suite.description)]
     return rows
-
-
-def status_rows(suite: str, store: Store) -> list[tuple[str, ...]]:
-    """Return the rows of `bench status`: a heading, every run with its job, and how many runs are in each state.
-
-    Only runs that are not done are looked up in SLURM's queue. Raises UserError if the suite has no plan.
-    """
-    from bench.store.jobs import submitted_jobs
-    from bench.store.run import SHORT_ID
-    from reports.status import status
-
-    rows = status(suite, store)
-    cells = (store.plan(suite) or {"cells": []})["cells"]
-    runs = {one: store.run(one) for cell in cells for one in (cell["run"], cell["reference_run"]) if one}
-    trained = {row[-2] for row in rows if row[3] == "trained"}
-    unfinished = (run for run in runs.values() if run.status()["state"] != "done" or run.id[:SHORT_ID] in trained)
-    notes = {identity[:SHORT_ID]: job.shown for identity, job in submitted_jobs(unfinished).items()}
-    return [(*row[:-1], ", ".join(filter(None, (row[-1], notes.get(row[-2]))))) for row in rows]

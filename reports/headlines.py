@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from reports.measure import Measure, average_measure, record_measure
-from reports.once import once
-from reports.results import Results
+from reports.results import Results, once
 from reports.vocabulary import family, kind_of, main_metric, metric_label, short
 
 Named = tuple[str, str, str]  #: dataset, task, metric

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any, cast
 
@@ -20,6 +20,8 @@ from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
 TOLD_BY_CLEAN = "clean validation pairs"  #: what a row uses whose weights are chosen by them
 Key = tuple[float, str, str, str, str]  #: at, dataset, task, metric, score
+#: lets a function of results compute once for them, and once for their `longest`; what it returns must not be changed
+once = lru_cache(maxsize=2)
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,12 @@ class RunResult:
         return self.records.get((at, dataset, task, metric, score)) or self.records.get((at, dataset, task, metric, ""))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
     """A suite's plan with its runs, in the plan's order."""
 
     plan: Mapping[str, Any]
     runs: tuple[RunResult, ...]
-    known: dict[Hashable, Any] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )  #: see reports/once.py
 
     @property
     def suite(self) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bench.store import Store
+from bench.store.jobs import SubmittedJob, submitted_jobs
 from bench.store.run import SHORT_ID
 from reports.pages.sections import describe_error
-from reports.results import RunResult, load
+from reports.results import Results, RunResult, load
 
 HEAD = ("method", "noise", "seed", "state", "step", "run", "")
 
@@ -17,10 +18,16 @@ def status(suite: str, store: Store) -> list[tuple[str, ...]]:
     """
     results = load(suite, store)
     totals = [("total", "", str(count), state, "", "", "") for state, count in results.states().items() if count]
-    return [HEAD, *(_line(run) for run in results.runs), *totals]
+    return [HEAD, *run_lines(results), *totals]
 
 
-def _line(run: RunResult) -> tuple[str, ...]:
+def run_lines(results: Results) -> list[tuple[str, ...]]:
+    """A line for every run, with its job; only runs that are not done are looked up in SLURM's queue."""
+    jobs = submitted_jobs(run.stored for run in results.runs if run.state != "done")
+    return [_line(run, jobs.get(run.run)) for run in results.runs]
+
+
+def _line(run: RunResult, job: SubmittedJob | None) -> tuple[str, ...]:
     state = run.state
     step = run.steps if state in ("done", "trained") else run.status.get("step", 0)
     error = run.status.get("error")
@@ -29,4 +36,5 @@ def _line(run: RunResult) -> tuple[str, ...]:
         said = f"{run.unmeasured} evaluations of this suite are not stored; bench run computes them"
     elif run.costs_lost:
         said = "its costs are lost: its ledger was damaged"
-    return (run.method, run.noise, str(run.seed), state, f"{step}/{run.steps}", run.run[:SHORT_ID], said)
+    note = ", ".join(filter(None, (said, job.shown if job else "")))
+    return (run.method, run.noise, str(run.seed), state, f"{step}/{run.steps}", run.run[:SHORT_ID], note)

@@ -141,7 +141,8 @@ def status(suite: options.SomeSuite = None, results: options.Results = RESULTS) 
     Exit code 1 if a file of a run is damaged; the run's line names it.
     """
     from bench.console.text import align_columns
-    from bench.results import status_rows, suite_rows
+    from bench.results import suite_rows
+    from reports.status import status as status_rows
 
     store = store_at(results)
     if suite is None:

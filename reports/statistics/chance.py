@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from reports.headlines import primary
 from reports.measure import Measure, cells_under, record_measure, values_by_seed
-from reports.once import once
-from reports.results import Results
+from reports.results import Results, once
 from reports.statistics.paired import LEVEL, t_limit
 from reports.tables.table import Cell, Column
 

@@ -13,8 +13,7 @@ from statistics import median
 
 from reports.headlines import headlines, primary
 from reports.measure import Measure, cells_under, column_name
-from reports.once import once
-from reports.results import Results
+from reports.results import Results, once
 from reports.statistics.chance import learned_values
 from reports.statistics.paired import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, holm, mean, t_tails
 from reports.statistics.power import detectable

@@ -9,9 +9,8 @@ from typing import Literal
 
 from reports.headlines import along
 from reports.measure import record_measure, values_by_seed
-from reports.once import once
 from reports.reference.agreement import FEWEST, agreement_of
-from reports.results import Results
+from reports.results import Results, once
 from reports.statistics.contrasts import Contrast, headline_contrasts
 from reports.statistics.paired import MINIMUM, mean
 from reports.tables.table import signed

@@ -8,9 +8,8 @@ from typing import Any
 
 from bench.store.pack import of_changed_code
 from bench.store.selection import LAST
-from reports.once import once
 from reports.plan_fields import TEACHERS, TREATMENTS, begins_at
-from reports.results import Results, RunResult, uses
+from reports.results import Results, RunResult, once, uses
 from reports.statistics.chance import LEARNED
 from reports.statistics.paired import MINIMUM
 from reports.tables.table import OVER_BUDGET, TOLD, UNLEARNED, UNVERIFIED, Cell, Column, Row, Table, unverified

@@ -8,9 +8,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bench import data_folder, reading
 from bench.arrays import Ints
@@ -18,9 +20,6 @@ from bench.data.evaluation.layouts import Found
 from bench.errors import UserError
 from bench.hashing import file_hash
 from bench.store import files
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 INDEX_VERSION = "3"  #: version of the columns; an index of another version is made again
 
@@ -82,8 +81,6 @@ def indexed_rows(source: SplitReader) -> SplitRows:
 
     A stored index that is damaged is made again. Raises what `source.scan` raises.
     """
-    import pyarrow.parquet as pq
-
     mark = _mark(source)
     for path in homes(source.found):
         with contextlib.suppress(OSError):
@@ -113,9 +110,6 @@ def _keep(found: Found, mark: str, rows: SplitRows) -> None:
 
     If neither can be written, nothing is stored, and the next process scans again.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     columns: dict[str, object] = {"key": rows.keys}
     if rows.labels is not None:
         columns["label"] = rows.labels
