@@ -6,6 +6,7 @@ Whatever the text holds, parsing takes a second at most and memory in proportion
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -125,7 +126,8 @@ def parse_yaml(text: str) -> tuple[Any, dict[FieldPath, int]]:
         walk = _Walk()
         if node is not None:
             walk.visit(node, (), ())
-        return _written_out(loader.construct_document(node)) if node is not None else None, walk.lines
+        value = loader.construct_document(node) if node is not None else None
+        return json.loads(json.dumps(value)), walk.lines  # without aliases: a change at one place changes no other
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise InvalidYaml(mark.line + 1 if mark else 1, str(error.problem or error.context)) from error
@@ -193,10 +195,3 @@ def _wrong(text: str, letters: int) -> str:
     if match := _CONTROL.search(text):
         return f"holds the control character U+{ord(match[0]):04X}; remove it"
     return f"has {len(text):,} letters; at most {letters:,}" if len(text) > letters else ""
-
-
-def _written_out(value: Any) -> Any:
-    """The same value without aliases, so that a change at one place changes no other."""
-    if isinstance(value, dict):
-        return {key: _written_out(one) for key, one in value.items()}
-    return [_written_out(one) for one in value] if isinstance(value, list) else value

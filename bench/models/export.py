@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, processors
 from torch import Tensor
 
 from bench.catalogue import architectures
@@ -25,7 +26,7 @@ from bench.suite import tower_files
 from bench.suite.run import Run
 from bench.towers.bert import BertText, bert_config, hf_name
 from bench.towers.build import OpenClipTowers
-from bench.towers.tokenization import ClipTokenizer, HubTokenizer, SmallVocabulary
+from bench.towers.tokenization import PAD, ClipTokenizer, HubTokenizer, SmallVocabulary
 from methods.protocol import Method
 
 WEIGHTS_FILE = "open_clip_model.safetensors"
@@ -179,10 +180,6 @@ def _text_config(folder: Path, towers: OpenClipTowers, run: Run) -> dict[str, An
 
 def _write_small(folder: Path, vocabulary: SmallVocabulary) -> None:
     """Write the learned vocabulary as transformers reads it; its post-processor adds the start and end tokens."""
-    from tokenizers import Tokenizer, processors
-
-    from bench.towers.tokenization import PAD
-
     tokenizer = Tokenizer.from_str(vocabulary.tokenizer.to_str())
     start, end = "<|start|>", "<|end|>"
     tokenizer.add_special_tokens([start, end])

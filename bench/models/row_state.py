@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from bench.arrays import Floats, Ints
 from bench.data import Pairs
@@ -40,8 +41,6 @@ def row_states(stored: LoadedRun) -> Mapping[str, RowState]:
 
     Raises UserError if the pairs were chosen by the scores of another run, or the data is not here.
     """
-    import torch
-
     inputs: Inputs = InputsReader().inputs(stored.run)
     if inputs.awaits_scores:
         fault = "its pairs were chosen by scores of another run, so rows have no keys here"

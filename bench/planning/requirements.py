@@ -6,13 +6,22 @@ import os
 from itertools import groupby
 from pathlib import Path
 
+from bench import data
 from bench.catalogue.families import FAMILIES
+from bench.data import evaluation
+from bench.data.noise.imported import IMPORTED, index_shape
+from bench.data.source import data_source
 from bench.data_folder import Missing, data_root
 from bench.errors import UserError
+from bench.evaluation.noise.attack import class_number, same_set
+from bench.evaluation.tasks import EvaluationPlan
 from bench.hashing import OPEN_CLIP, digest
 from bench.suite import tower_files
 from bench.suite.run import Run
 from bench.suite.suite import Suite
+from bench.towers import pretrained, state_dicts
+from bench.training import external_scorer
+from bench.training.job import available_device
 
 
 def missing_inputs(suite: Suite) -> list[Missing]:
@@ -21,9 +30,6 @@ def missing_inputs(suite: Suite) -> list[Missing]:
     Raises UserError for the first evaluation set or noise file that is there but broken, for poison that aims at a
     class that a set lacks: before anything trains.
     """
-    from bench.data.noise.imported import IMPORTED, index_shape
-    from bench.evaluation.tasks import EvaluationPlan
-
     for file in (file for noise in suite.noise if noise.kind == IMPORTED for file in noise.files):
         if os.path.isfile(file):
             index_shape(Path(file))
@@ -55,9 +61,6 @@ def _check_scorers(suite: Suite) -> None:
     for run in suite.cells():
         if run.scorer is None or not os.path.isfile(run.scorer.weights):
             continue
-        from bench.training import external_scorer
-        from bench.training.job import available_device
-
         name = digest([run.scorer.content(), run.data.content()])
         if name not in checked:
             external_scorer.build_external_scorer(run, available_device())
@@ -66,17 +69,11 @@ def _check_scorers(suite: Suite) -> None:
 
 def _check_target(suite: Suite) -> None:
     """Raise UserError if poison aims at a class that a data set, which is there, does not have."""
-    from bench import data
-    from bench.data import evaluation
-    from bench.evaluation.tasks import EvaluationPlan
-
     plan = EvaluationPlan(suite.data, suite.evaluate)
     for task in plan.chosen:
         if FAMILIES[task.family].on_poison and (
             task.dataset in data.dataset_names() or evaluation.find_evaluation_set(task.dataset)
         ):
-            from bench.evaluation.noise.attack import class_number, same_set
-
             for noise in suite.noise:
                 if noise.entry.poisons:
                     options = noise.chosen_options().content()
@@ -88,8 +85,6 @@ def _check_target(suite: Suite) -> None:
 
 def missing_training_pairs(suite: Suite | Run) -> list[Missing]:
     """Return the missing training pairs."""
-    from bench.data.source import data_source
-
     return data_source(suite.data).missing()
 
 
@@ -139,13 +134,10 @@ def _fetch(suite: Suite) -> None:
     given = {(run.start, "start") for run in cells}
     given |= {(run.scorer.weights, "keep.weights") for run in cells if run.scorer}
     starts = sorted((start, field) for start, field in given if start and start.startswith(OPEN_CLIP))
-    named = [spec for spec in suite.towers if spec.image_start == "imagenet" or spec.text_start == "hub"]
-    if starts or named:
-        from bench.towers import pretrained, state_dicts
-
-        for start, field in starts:
-            state_dicts.locate_weights(start, field)
-        for spec in named:
+    for start, field in starts:
+        state_dicts.locate_weights(start, field)
+    for spec in suite.towers:
+        if spec.image_start == "imagenet" or spec.text_start == "hub":
             pretrained.fetch_pretrained(spec)
 
 

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -180,13 +181,8 @@ def file_system_time(folder: Path) -> float:
     Times of files are compared with this clock, because hosts that share a disk may disagree on the time, by any
     amount. A folder that cannot be written tells no time: this machine's clock stands in, and nothing is taken over.
     """
-    probe = folder / f"{TEMPORARY}clock-{machine_mark()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     try:
-        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with tempfile.TemporaryFile(prefix=f"{TEMPORARY}clock-", dir=folder) as probe:
+            return os.fstat(probe.fileno()).st_mtime
     except OSError:
         return time.time()
-    try:
-        return os.fstat(descriptor).st_mtime
-    finally:
-        os.close(descriptor)
-        probe.unlink(missing_ok=True)

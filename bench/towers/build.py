@@ -19,6 +19,7 @@ from bench.machine import torchvision_fix  # noqa: F401  before anything imports
 from bench.suite import tower_files
 from bench.suite.settings import TowerSettings
 from bench.towers.batchnorm import group_batchnorm
+from bench.towers.bert import BertText
 from bench.towers.heads import Head
 from bench.towers.tokenization import HubTokenizer, Tokenizer, TrainingTexts
 
@@ -186,8 +187,6 @@ def open_clip_text(name: str, config: TowerConfig, dim: int, tokenizer: Tokenize
 
 def bert_text(_name: str, config: TowerConfig, dim: int, tokenizer: HubTokenizer) -> nn.Module:
     """Build a BERT or DistilBERT with a projection to the embedding."""
-    from bench.towers.bert import BertText
-
     first = config.get("cls_token_id")
     return BertText(config, dim, tokenizer.files.tokenizer.cls_token_id if first is None else first)
 

@@ -10,6 +10,7 @@ from bench.errors import UserError, one_line
 from bench.suite import tower_files
 from bench.suite.settings import TowerSettings
 from bench.suite.tower_files import hub_name
+from bench.towers.bert import BertText, own_name
 from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import read_state_dict, read_unwrapped, refuse_misfit
 
@@ -76,8 +77,6 @@ def _from_timm(spec: TowerSettings) -> dict[str, Tensor]:
 
 
 def _text_weights(text: nn.Module, spec: TowerSettings, start: str) -> dict[str, Tensor]:
-    from bench.towers.bert import BertText, own_name
-
     if not isinstance(text, BertText):
         fix = "weights of open_clip go below a method's `start`, as in start: open_clip:MODEL/TAG"
         raise UserError(f"towers.text_start: {spec.text} is not a model of transformers; {fix}")

@@ -126,11 +126,6 @@ class Pairwise:
     p: Floats  #: of the paired t-test, two-sided; NaN below `MINIMUM` shared seeds and for a method with itself
     shown: NDArray[np.bool_]  #: the row's method is higher by more than chance: Holm over all pairs of the column
 
-    @property
-    def tested(self) -> bool:
-        """Whether any two methods could be tested."""
-        return bool(np.isfinite(self.p).any())
-
 
 def pairwise(values: Values) -> Pairwise:
     """Test all pairs of the methods of a column, each as `t_test` does."""

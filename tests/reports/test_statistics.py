@@ -181,7 +181,7 @@ def test_a_method_with_fewer_seeds_neither_wins_nor_spoils() -> None:
     values["new"] = {0: 0.9, 1: 0.9}
     assert unbeaten(values, True) == {"m0"}
     apart = {"a": {0: 0.1, 1: 0.1, 2: 0.1}, "b": {1: 0.2, 2: 0.2, 3: 0.2}}
-    assert not pairwise(apart).tested  # only two seeds in common
+    assert np.isnan(pairwise(apart).p).all()  # only two seeds in common
     assert unbeaten(apart, True) == set()
 
 
