@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bench.cli import options
-from bench.cli.options import load_plugins, store_at, suite_name
+from bench.cli.options import exit_if, load_plugins, store_at, suite_name
 from bench.console.text import echo
 from bench.errors import UserError
 
@@ -53,8 +53,7 @@ def submit(
     packed, checked = submitted(name, store, out or BOARD / f"{name}.tar.xz")
     echo(*(f"left out: {line}" for line in packed.unfinished))
     echo(*checked.text(), *checked.problems)
-    if checked.problems:
-        raise typer.Exit(1)
+    exit_if(checked.problems)
     echo(f"{checked.path}: {packed.bytes / 2**20:,.2f} MiB; commit it and open a pull request")
 
 
@@ -81,8 +80,7 @@ def check(
     for one in outcomes:
         echo(*one.text())
         echo(*one.problems, err=True)
-    if any(one.problems for one in outcomes):
-        raise typer.Exit(1)
+    exit_if(any(one.problems for one in outcomes))
     if bundles and not outcomes:
         raise UserError(f"{', '.join(map(str, bundles))}: holds no bundle; `bench board submit` writes them")
     if not outcomes:
@@ -92,8 +90,7 @@ def check(
             raise UserError(f"--rerun: needs exactly one bundle, not {len(outcomes)}")
         verified = rerun_bundle(outcomes[0].path, rerun)
         echo(f"rerun: {verified.title}: {verified.text}")
-        if not verified.consistent:
-            raise typer.Exit(1)
+        exit_if(not verified.consistent)
 
 
 @app.command()

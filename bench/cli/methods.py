@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import Plugins, load_plugins
+from bench.cli.options import Plugins, exit_if, load_plugins
 from bench.console.text import echo
 from bench.errors import UserError
 
@@ -73,5 +73,4 @@ def check(
     echo(suite.checks_verdict(results))
     if report is not None:
         write_file("--report", report, suite.results_json(results).encode())
-    if any(result.outcome == "failed" for result in results):
-        raise typer.Exit(1)
+    exit_if(any(result.outcome == "failed" for result in results))

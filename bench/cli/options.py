@@ -177,6 +177,12 @@ def _changed_parts(plan: dict[str, Any], suite: Suite) -> list[str]:
     return parts + [part for part, own in plan["settings"].items() if own != now["settings"][part]]
 
 
+def exit_if(failed: object) -> None:
+    """End the command with exit code 1 if something failed, which was said before."""
+    if failed:
+        raise typer.Exit(1)
+
+
 def load_plugins(files: list[str] | None) -> None:
     """Register the methods in the files of `--plugin`."""
     from bench.adapters import registry

@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, DataFolder, Results, SuiteName, store_at, suite_name, use_data, write_report
+from bench.cli import options
+from bench.cli.options import RESULTS, exit_if, store_at, suite_name, use_data, write_report
 from bench.console.text import echo
 
 
 def report(
-    suite: SuiteName,
-    results: Results = RESULTS,
-    data: DataFolder = None,
+    suite: options.SuiteName,
+    results: options.Results = RESULTS,
+    data: options.DataFolder = None,
     figures: Annotated[
         str, typer.Option("--figures", metavar="WIDTHS", help="PDFs for a paper: page, or column as well.")
     ] = "page",
@@ -34,26 +35,25 @@ def report(
     store = store_at(results)
     widths = [width.strip() for width in figures.split(",")]
     refuse_widths(widths, "--figures")
-    options = {"widths": widths, "methods": int(methods) if methods.isdecimal() else methods.split(",")}
+    shape = {"widths": widths, "methods": int(methods) if methods.isdecimal() else methods.split(",")}
     name = suite_name(suite, store)
     planned = store.plan(name) is not None
     outline = None if planned else plan_outline(load_suite(suite, check_methods=False))
-    built = write_report(name, store, outline, **options)
+    built = write_report(name, store, outline, **shape)
     echo(built.paths[0])
     folders = Counter(path.parent.name for path in built.paths if path.parent != built.paths[0].parent)
     echo(*(f"{count} files in {name}/ beside it" for name, count in folders.items()))
     echo(*built.unfit)
-    if built.damaged:
-        raise typer.Exit(1)
+    exit_if(built.damaged)
 
 
 def compare(
-    suite: SuiteName,
+    suite: options.SuiteName,
     a: Annotated[str, typer.Argument(metavar="A", help="A method's label.")],
     b: Annotated[
         str | None, typer.Argument(metavar="[B]", help="The method to compare with; default: the baseline.")
     ] = None,
-    results: Results = RESULTS,
+    results: options.Results = RESULTS,
 ) -> None:
     """Say how two methods of a suite differ: difference, interval, p-value and cost per metric, and a verdict.
 
@@ -64,5 +64,4 @@ def compare(
     store = store_at(results)
     comparison = bench.Results(results, suite_name(suite, store)).compare(a, b)
     echo(*comparison.text().split("\n"))
-    if comparison.damaged:
-        raise typer.Exit(1)
+    exit_if(comparison.damaged)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench.cli import options
-from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data, write_report
+from bench.cli.options import RESULTS, exit_if, load_plugins, store_at, suite_name, use_data, write_report
 from bench.console.text import echo
 from bench.errors import EXIT_UNFINISHED, UserError
 
@@ -150,8 +150,7 @@ def status(suite: options.SomeSuite = None, results: options.Results = RESULTS) 
         return
     rows = status_rows(suite_name(suite, store), store)
     echo(*align_columns(rows))
-    if any(row[3] == "damaged" for row in rows):
-        raise typer.Exit(1)
+    exit_if(any(row[3] == "damaged" for row in rows))
 
 
 def show(run: options.RunId, results: options.Results = RESULTS) -> None:
@@ -166,8 +165,7 @@ def show(run: options.RunId, results: options.Results = RESULTS) -> None:
     stored = find_run(store_at(results), run)
     damaged = run_problems(stored)
     echo(*describe_run(stored, damaged).split("\n"))
-    if damaged:
-        raise typer.Exit(1)
+    exit_if(damaged)
 
 
 def _conclude(summary: RunOutcomes) -> int:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import RESULTS, Results, SuiteName, store_at, suite_name
+from bench.cli.options import RESULTS, Results, SuiteName, exit_if, store_at, suite_name
 from bench.console.text import echo
 
 app = typer.Typer(help="Statistical power, agreement of comparisons, and the papers' tables.", no_args_is_help=True)
@@ -30,8 +30,7 @@ def power(
     store = store_at(results)
     needs = seed_needs(suite_name(suite, store), store, difference)
     echo(*needs.text().split("\n"))
-    if needs.damaged:
-        raise typer.Exit(1)
+    exit_if(needs.damaged)
 
 
 @app.command()
@@ -53,8 +52,7 @@ def agreement(
     echo(*agreement_text(*map(ranking, read)).rstrip("\n").split("\n"))
     damaged = [line for one in read for line in damaged_runs(one)]
     echo(*damaged, err=True)
-    if damaged:
-        raise typer.Exit(1)
+    exit_if(damaged)
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench.cli import options
-from bench.cli.options import RESULTS, load_plugins, store_at, suite_name, use_data
+from bench.cli.options import RESULTS, exit_if, load_plugins, store_at, suite_name, use_data
 from bench.console.text import echo
 from bench.errors import UserError
 
@@ -55,8 +55,7 @@ def merge(
         echo(f"skipped: {len(outcome.problems)}, see above")
     if dry_run:
         echo("nothing was changed")
-    if outcome.problems:
-        raise typer.Exit(1)
+    exit_if(outcome.problems)
 
 
 @app.command()
@@ -76,8 +75,7 @@ def pack(
     echo(*(f"left out: {line}" for line in outcome.unfinished))
     echo(*(f"left out: {line}" for line in outcome.damaged), err=True)
     echo(f"{out}: {outcome.runs} runs, {outcome.bytes / 2**20:,.1f} MiB")
-    if outcome.damaged:
-        raise typer.Exit(1)
+    exit_if(outcome.damaged)
 
 
 @app.command("gc")
@@ -107,8 +105,7 @@ def collect(
     echo(*align_columns(rows))
     echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
     echo(*(f"left alone: {error}" for error in damaged), err=True)
-    if damaged:
-        raise typer.Exit(1)
+    exit_if(damaged)
 
 
 @app.command()
@@ -133,8 +130,7 @@ def verify(
         raise typer.Exit(1) from error
     echo(*wrong, *mended)
     echo(f"problems: {len(wrong)}" + (f", moved aside: {len(mended)}" if mended else ""))
-    if wrong:
-        raise typer.Exit(1)
+    exit_if(wrong)
 
 
 @app.command()
@@ -157,8 +153,7 @@ def retrain(
 
     verified = (again.restore_weights if weights else again.retrain_run)(store_at(results), run)
     echo(f"{verified.title}: {'consistent' if verified.consistent else 'NOT consistent'}: {verified.text}")
-    if not verified.consistent:
-        raise typer.Exit(1)
+    exit_if(not verified.consistent)
 
 
 def _mib(items: Sequence[Item]) -> str:

@@ -46,9 +46,7 @@ def line_styles(results: Results, methods: Sequence[str]) -> dict[str, Mapping[s
 
     Lines without a name come first, so that they lie below.
     """
-    if len(methods) <= NAMED:
-        return {method: style_of(results, method) for method in methods}
-    chosen = chosen_of(results)
+    chosen = methods if len(methods) <= NAMED else chosen_of(results)
     others: dict[str, Mapping[str, Any]] = {method: OTHER for method in methods if method not in chosen}
     return others | {method: style_of(results, method) for method in methods if method in chosen}
 

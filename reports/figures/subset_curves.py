@@ -13,7 +13,7 @@ from reports.figures.figure_style import MARK, Sheet, finish
 from reports.figures.lines import Lines, bars, beside, draw_lines, limits, sheet_of_lines
 from reports.figures.pictures import COLOURS, MARKERS, Picture
 from reports.headlines import by_family, headlines
-from reports.measure import Measure, cell
+from reports.measure import Measure, cell, cells_under
 from reports.plan_fields import begins_at, recipe
 from reports.results import Results
 from reports.statistics.paired import Floats
@@ -37,8 +37,8 @@ def shares(results: Results) -> Picture | None:
     for place, (noise, measure, lines) in enumerate(panels):
         panel = sheet.panel(place, xlabel="pairs trained on, %")
         panel.set_ylabel(beside(sheet, f"{measure.column.group}: {measure.column.label}, %"))
-        means = {one: _mean(results, one, noise, measure) for one in filter(None, starts.values())}
-        before = {one: score for one, score in means.items() if math.isfinite(score)}
+        cells = cells_under(results, noise, measure, filter(None, starts.values()))
+        before = {label: 100 * one.value for label, one in cells.items() if one.value is not None}
         panel.set(xlim=(0, 103), ylim=limits(lines.values(), before.values()))
         draw_lines(panel, results, styles, lines, {label: (103, score) for label, score in before.items()})
         for label, score in before.items():
@@ -151,8 +151,3 @@ def _start(results: Results, label: str) -> str | None:
     begins = begins_at(results.methods[label])
     rows = (one for one, entry in results.methods.items() if entry.get("untrained") and begins_at(entry) == begins)
     return next(rows, None) if begins else None
-
-
-def _mean(results: Results, label: str, noise: str, measure: Measure) -> float:
-    value = cell(results.of(label, noise), measure, results.methods[label]["score"]).value
-    return math.nan if value is None else 100 * value

@@ -95,7 +95,7 @@ def page(rows: Sequence[BoardRow], sources: Sequence[str], home: str = "") -> Ht
             '<div class="scroll" tabindex="0"><table id="board"><thead><tr>{}</tr></thead><tbody>{}</tbody></table>'
             "</div>",
             heads,
-            together(_row(row, home) for row in sorted(rows, key=_goodness, reverse=True)),
+            together(_row(row, home) for row in sorted(rows, key=lambda row: -_goodness(row, row.score.value))),
         ),
         html('<ol class="notes">{}</ol>', together(html("<li>{}</li>", note) for note in _NOTES)),
         html("<h2>What it was made from</h2><ul>{}</ul>", together(html("<li>{}</li>", one) for one in sources)),
@@ -104,9 +104,8 @@ def page(rows: Sequence[BoardRow], sources: Sequence[str], home: str = "") -> Ht
     return document(_TITLE, body)
 
 
-def _goodness(row: BoardRow) -> float:
-    """The score, larger where it is better; rows without one come last."""
-    value = row.score.value
+def _goodness(row: BoardRow, value: float | None) -> float:
+    """A score of a row or a difference of it, larger where it is better; rows without one come last."""
     return -math.inf if value is None else value if row.higher_is_better else -value
 
 
@@ -140,17 +139,12 @@ def _row(row: BoardRow, home: str) -> Html:
     words = (row.fidelity, row.budget, f"{row.basis}{', rerun' * row.rerun}")
     cells = [
         html('<th scope="row">{}{}</th>', row.title, together(about)),
-        html('<td class="measured" data-v="{}">{}</td>', _plain(_goodness(row)), measure),
-        html('<td class="measured" data-v="{}">{}</td>', _plain(_gain(row)), gain),
+        html('<td class="measured" data-v="{}">{}</td>', _plain(_goodness(row, row.score.value)), measure),
+        html('<td class="measured" data-v="{}">{}</td>', _plain(_goodness(row, row.gain and row.gain.value)), gain),
         html('<td data-v="{0}">{0}</td>', row.score.n),
         *(html('<td class="text">{}</td>', one) for one in words),
     ]
     return html("<tr{}>{}</tr>", filters, together(cells))
-
-
-def _gain(row: BoardRow) -> float:
-    """The difference from the baseline, larger where it is better."""
-    return -math.inf if row.gain is None else row.gain.value if row.higher_is_better else -row.gain.value
 
 
 def _score(row: BoardRow) -> str:

@@ -59,7 +59,9 @@ def for_a_paper(results: Results, table: Table, methods: Sequence[str] = ()) -> 
     """
     known = refuse_unknown(methods, table)
     kept = [row for row in table.rows if not row.method or not methods or row.method in methods]
-    named = tuple(_titled(results, row) if row.method in results.methods else row for row in kept)
+    named = tuple(
+        replace(row, label=results.titled(row), cite=cite_key(results.methods.get(row.method, {}))) for row in kept
+    )
     marked = "".join(row.mark + "".join(map(marks, row.cells)) for row in kept)
     notes = {mark: meaning for mark, meaning in table.notes.items() if mark in marked}
     all_rows = (f"Bold is among all {len(known)} rows of the suite.",)
@@ -94,18 +96,13 @@ def cite_key(entry: Mapping[str, Any]) -> str:
     return match.group(1) if match else ""
 
 
-def _titled(results: Results, row: Row) -> Row:
-    """A row under the name that sentences have for it, with the key to cite."""
-    return replace(row, label=results.titled(row), cite=cite_key(results.methods[row.method]))
-
-
 def _parts(table: Table) -> list[list[Table]]:
     """Tabulars for each page: all blocks of as many groups of rows as fit, or else the blocks of one group in turn."""
     blocks = [[replace(block, rows=rows) for rows in _groups(block)] for block in _blocks(table)]
     parts: list[list[Table]] = []
     left = 0.0
     for pieces in zip(*blocks, strict=True):
-        heights = [_height(piece) for piece in pieces]
+        heights = [min(1.0, FULL / _letters(one)) * (len(one.rows) + len(one.groups()) + HEAD) for one in pieces]
         more = sum(heights) - HEAD * len(pieces)
         if parts and len(parts[-1]) == len(pieces) and more <= left:
             parts[-1] = [replace(a, rows=(*a.rows, *b.rows)) for a, b in zip(parts[-1], pieces, strict=True)]
@@ -130,11 +127,6 @@ def _groups(table: Table) -> list[tuple[Row, ...]]:
         else:
             groups[-1] += tuple(rows)
     return groups
-
-
-def _height(table: Table) -> float:
-    """Return the height of one block in lines of text."""
-    return min(1.0, FULL / _letters(table)) * (len(table.rows) + len(table.groups()) + HEAD)
 
 
 def _letters(table: Table) -> int:

@@ -84,6 +84,12 @@ def with_test(first: Cell, test: Difference, words: Iterable[str]) -> Cell:
     return replace(first, value=test.value, text="", small=small, also=also)
 
 
+def with_interval(first: Cell, one: Ratio | Difference, small: str) -> Cell:
+    """The cell of a number with its interval over seeds, which is printed as `small`."""
+    also = {"low": one.low, "high": one.high, "n": one.n}
+    return replace(first, value=one.value, text="", small=small, also=also)
+
+
 def _over_seeds(results: Results) -> str:
     return f"Intervals (95 %) are over {planned_seeds(results)} on these test sets, not over examples."
 
@@ -136,24 +142,15 @@ def kept_table(results: Results, found: Mapping[str, Kept]) -> Table:
 
 def _kept_cells(results: Results, one: Kept, label: str) -> tuple[Cell, ...]:
     first = _lead(results, one.noisy, label)
-    share, test, level = one.share(label), one.changes.get(label), one.clean.gain(label)
+    share, test = one.share(label), one.changes.get(label)
+    level = one.clean.gain(label) if label in one.clean.gains else None
     noisy, clean = one.noisy.values.get(label), one.on_clean(label)
     if noisy is None:
         return (first,) * 5
-
-    def scored(value: float, small: str, also: Mapping[str, float]) -> Cell:
-        return replace(first, value=value, text="", small=small, also=also)
-
-    means = [scored(mean(list(own.values())), "", {}) if own else first for own in (noisy, clean)]
-    ratio = against = difference = first
-    if share:
-        ends = {"low": share.low, "high": share.high, "n": share.n}
-        ratio = scored(share.value, ratio_text(share), ends)
-    if test:
-        against = with_test(first, test, filter(None, [one.verdict(label)]))
-    if level and label in one.clean.gains:
-        counts = {"low": level.low, "high": level.high, "n": level.n}
-        difference = scored(level.value, interval(level), counts)
+    means = [replace(first, value=mean(list(own.values())), text="") if own else first for own in (noisy, clean)]
+    ratio = with_interval(first, share, ratio_text(share)) if share else first
+    against = with_test(first, test, filter(None, [one.verdict(label)])) if test else first
+    difference = with_interval(first, level, interval(level)) if level else first
     return (*means, ratio, against, difference)
 
 
@@ -205,8 +202,7 @@ def _recovered(results: Results, contrast: Contrast, label: str) -> Cell:
     ratio = contrast.recovered(label)
     if ratio is None:
         return replace(first, text="gap not resolved")
-    also = {"low": ratio.low, "high": ratio.high, "n": ratio.n}
-    return replace(first, value=ratio.value, text="", small=ratio_text(ratio), also=also)
+    return with_interval(first, ratio, ratio_text(ratio))
 
 
 def resolution_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
