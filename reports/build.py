@@ -18,7 +18,7 @@ from reports.figures.chosen import BEST, chosen_of
 from reports.figures.figure_cache import FILE, kept, keys, listed
 from reports.figures.figure_registry import FIGURES, draw, draw_all, names
 from reports.figures.histograms import read
-from reports.figures.pictures import Picture
+from reports.figures.pictures import PAPER, SCREEN, Picture
 from reports.pages.answer import cost_answer, next_step, scoreboard, validity_sentences, verdict
 from reports.papers.ours_vs_printed import paper_tables
 from reports.results import Results, load
@@ -150,8 +150,6 @@ def _unfit(pictures: Sequence[Picture], widths: Sequence[str]) -> Iterable[str]:
     """Say of each width which figures are not drawn for it."""
     lacking = {width: [one.name for one in pictures if width not in one.pdf] for width in widths}
     for width, left_out in ((width, found) for width, found in lacking.items() if found):
-        from reports.figures.figure_style import PAPER
-
         size = f"{PAPER[width].width:g} inches wide and at most {PAPER[width].height:g} high"
         yield f"no room in a {width} ({size}) at letters that can be read: {', '.join(left_out)}"
 
@@ -163,8 +161,6 @@ def all_tables(results: Results) -> list[Table]:
 
 def refuse_widths(widths: Sequence[str], said: str) -> None:
     """Raise UserError that begins with `said` for a width that no paper has."""
-    from reports.figures.figure_style import PAPER
-
     for width in widths:
         if width not in PAPER:
             raise UserError(f"{said}: {width!r} should be {' or '.join(PAPER)}{nearest(width, PAPER)}")
@@ -176,7 +172,7 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
     Raises UserError if there is none of that name, or no numbers for it, for a width that is unknown or too narrow for
     it, and for methods that it does not take.
     """
-    from reports.figures.figure_style import PAPER, SCREEN, look
+    from reports.figures.figure_style import look
     from reports.figures.radar import radar
 
     if methods and name != "radar":

@@ -93,13 +93,12 @@ def icons() -> Iterator[Drawing]:
             yield Drawing(path, (f"{name_words(path.stem)} {name_words(path.parent.name)} icon",))
 
 
-def distinct_drawings(drawings: Iterable[Drawing]) -> Iterator[Drawing]:
+def distinct_drawings(drawings: Iterable[Drawing]) -> list[Drawing]:
     """Each picture once, under its first texts."""
-    seen: set[str] = set()
+    first: dict[str, Drawing] = {}
     for drawing in drawings:
-        if drawing.digest not in seen:
-            seen.add(drawing.digest)
-            yield drawing
+        first.setdefault(drawing.digest, drawing)
+    return list(first.values())
 
 
 def jpeg(path: Path, side: int) -> bytes | None:

@@ -40,7 +40,6 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-import yaml
 from PIL import Image
 from torch import Tensor
 
@@ -60,12 +59,13 @@ from bench.planning.planner import plan
 from bench.store import Store, files, writing
 from bench.suite import tower_files
 from bench.suite.run import Run
-from bench.suite.suite import load_suite
+from bench.suite.suite import parse_suite
 from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, make_job
 from bench.training.loop import TrainingJob, anchor_tiles, train
+from bench.yaml_source import YamlSource
 from methods.protocol import Batch, Clock, Facts
 
 Measurement = dict[str, Any]
@@ -130,10 +130,7 @@ def a_run(scale: Scale, towers: str, batch: int, steps: int, data: Measurement |
         "evaluate": {"tasks": ["noise_detection"]},
         "methods": ["clip"],
     }
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "suite.yaml"
-        path.write_text(yaml.safe_dump(suite))
-        (run,) = load_suite(path).runs()
+    (run,) = parse_suite(YamlSource("gpu_bench", suite, {})).runs()
     return run
 
 
@@ -409,12 +406,8 @@ def loss_step(name: str, batch: int, device: torch.device) -> Callable[[], None]
     return step
 
 
-PARTS: dict[str, Callable[[Scale, torch.device, float], list[Measurement]]] = {
-    "training": training,
-    "shards": shards,
-    "peer": peer,
-    "losses": losses,
-}
+Part = Callable[[Scale, torch.device, float], list[Measurement]]
+PARTS: dict[str, Part] = {"training": training, "shards": shards, "peer": peer, "losses": losses}
 
 
 def measured(scale: Scale, device: torch.device, parts: Sequence[str], path: Path) -> dict[str, Any]:

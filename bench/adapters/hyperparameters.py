@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.adapters.registry import _sources, find_method, unknown_method
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import file_hash
 from bench.yaml_source import FieldFault, value_line
 
 if TYPE_CHECKING:
     from methods.protocol import Facts, Method
-
-from bench.adapters.registry import _sources, find_method, unknown_method
 
 MAX_WHOLE_NUMBER = 10**6  #: of a whole number; a field with `metadata={"most": N}` has another bound
 

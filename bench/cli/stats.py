@@ -65,8 +65,7 @@ def claims(suite: SuiteName, results: Results = RESULTS) -> None:
 
     store = store_at(results)
     part = claims_part(load(suite_name(suite, store), store), read_claims(resources.published_folder()))
-    text = claims_text([part])
-    echo(*text.rstrip("\n").split("\n"))
+    echo(*claims_text([part]).rstrip("\n").split("\n"))
 
 
 @app.command()

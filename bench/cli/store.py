@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +11,6 @@ from bench.cli import options
 from bench.cli.options import RESULTS, exit_if, load_plugins, store_at, suite_name, use_data
 from bench.console.text import echo
 from bench.errors import UserError
-
-if TYPE_CHECKING:
-    from bench.store.collect import Item
 
 app = typer.Typer(help="Stored runs: import, pack, free space, verify, train again.", no_args_is_help=True)
 
@@ -74,7 +70,7 @@ def pack(
     outcome = packed(suite_name(suite, store), store, out)
     echo(*(f"left out: {line}" for line in outcome.unfinished))
     echo(*(f"left out: {line}" for line in outcome.damaged), err=True)
-    echo(f"{out}: {outcome.runs} runs, {outcome.bytes / 2**20:,.1f} MiB")
+    echo(f"{out}: {outcome.runs} runs, {_mib(outcome.bytes)}")
     exit_if(outcome.damaged)
 
 
@@ -95,15 +91,16 @@ def collect(
 
     items, damaged = collected(store_at(results), delete=yes)
     rows = [
-        (item.path.name[:SHORT_ID], _mib([item]), "no suite names this run")
+        (item.path.name[:SHORT_ID], _mib(item.bytes), "no suite names this run")
         for item in items
         if item.kind == UNNAMED_RUNS
     ]
     for kind in dict.fromkeys(item.kind for item in items):
         own = [item for item in items if item.kind == kind]
-        rows.append((str(len(own)), _mib(own), kind))
+        rows.append((str(len(own)), _mib(sum(item.bytes for item in own)), kind))
     echo(*align_columns(rows))
-    echo(f"freed {_mib(items)}" if yes else f"would free {_mib(items)}{'; --yes does it' if items else ''}")
+    freed = _mib(sum(item.bytes for item in items))
+    echo(f"freed {freed}" if yes else f"would free {freed}{'; --yes does it' if items else ''}")
     echo(*(f"left alone: {error}" for error in damaged), err=True)
     exit_if(damaged)
 
@@ -156,5 +153,5 @@ def retrain(
     exit_if(not verified.consistent)
 
 
-def _mib(items: Sequence[Item]) -> str:
-    return f"{sum(item.bytes for item in items) / 2**20:,.1f} MiB"
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"

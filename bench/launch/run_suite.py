@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.adapters import registry
 from bench.console import progress
 from bench.errors import UserError
-from bench.launch.launchers import LaunchOptions, find_launcher
+from bench.launch.launchers import Launch, LaunchOptions, find_launcher
 from bench.launch.torchrun import launcher_place
 from bench.launch.trackers import refuse_missing_tracker
 from bench.planning import plan_file, requirements, tune
 from bench.planning.outcomes import RunOutcomes
+from bench.planning.planned import Planned
 from bench.planning.planner import Planner
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
-
-if TYPE_CHECKING:
-    from bench.launch.launchers import Launch
-    from bench.planning.planned import Planned
 
 
 def run_suite(

@@ -13,9 +13,9 @@ from typing import Any
 from bench.catalogue.budget_kinds import BUDGET_KINDS
 from bench.console.progress import Progress
 from bench.data.order import steps_per_epoch
+from bench.data.source import data_source
 from bench.errors import UserError
 from bench.hashing import digest
-from bench.planning import requirements
 from bench.planning.flops import StepPrices, pair_price, step_prices
 from bench.planning.planned import Planned
 from bench.planning.timing import calibrated_seconds
@@ -127,7 +127,7 @@ def synthetic_of(run: Run) -> Run:
     settings = run.data
     plain = dataclasses.replace(run, noise=None, noise_file=None, keep=ALL_PAIRS)
     if settings.rows is None:
-        if not requirements.missing_training_pairs(run):
+        if not data_source(run.data).missing():
             return plain
         raise UserError(f"data.rows: {settings.name} is not there and its number of rows is not stated; add data.rows")
     rows = round(settings.rows * settings.share)

@@ -17,7 +17,6 @@ from bench.evaluation.noise.attack import class_number, same_set
 from bench.evaluation.tasks import EvaluationPlan
 from bench.hashing import OPEN_CLIP, digest
 from bench.suite import tower_files
-from bench.suite.run import Run
 from bench.suite.suite import Suite
 from bench.towers import pretrained, state_dicts
 from bench.training import external_scorer
@@ -40,14 +39,14 @@ def missing_inputs(suite: Suite) -> list[Missing]:
             plan.source.check(name)
         lacking += plan.missing()
     _check_target(suite)
-    if not (pairs := missing_training_pairs(suite)):
+    if not (pairs := data_source(suite.data).missing()):
         _check_scorers(suite)
     return list(dict.fromkeys([*pairs, *lacking, *_without_ids(suite)]))
 
 
 def ids_are_known(suite: Suite) -> bool:
     """Return whether everything is here that run ids depend on."""
-    return not (missing_training_pairs(suite) or _without_ids(suite))
+    return not (data_source(suite.data).missing() or _without_ids(suite))
 
 
 def _without_ids(suite: Suite) -> list[Missing]:
@@ -81,11 +80,6 @@ def _check_target(suite: Suite) -> None:
                         same_set(options["images"], task.dataset)
                     else:
                         class_number(options["target"], plan.load(task.dataset).classes[task.label], task.dataset)
-
-
-def missing_training_pairs(suite: Suite | Run) -> list[Missing]:
-    """Return the missing training pairs."""
-    return data_source(suite.data).missing()
 
 
 def missing_weights(suite: Suite) -> list[Missing]:

@@ -26,7 +26,7 @@ from PIL import Image
 from scipy.optimize import isotonic_regression
 
 from bench.console.text import visible
-from reports.figures.pictures import Picture, style_of
+from reports.figures.pictures import LONGEST, PAPER, SCREEN, Medium, Picture, style_of
 from reports.results import Results
 from reports.tables.table import unverified
 
@@ -64,41 +64,6 @@ font_manager.fontManager.addfont(Path(__file__).parents[1] / "assets" / "fonts" 
 DPI = 160  #: pixels of an inch on the screen
 PER_INCH = 75  #: of the page's pixels, for an inch of a figure on the screen
 SCREEN_WIDTH = 74 * 16 / PER_INCH  #: inches of the widest figure on the page, as report.css has it
-LONGEST = 80  #: letters of one text in a figure; a longer one would need an image that no program opens
-
-
-@dataclass(frozen=True)
-class Medium:
-    """Where figures are shown: on the screen as wide as their panels take, or in a paper at a width that is given."""
-
-    name: str
-    width: float | None = None  #: inches of a figure
-    height: float = math.inf  #: most inches of a figure
-    text: float = 9  #: points of most text
-    names: float = 6.5  #: points of names of methods, and of other text that stands closely
-    letters: int = LONGEST  #: most letters of a name
-
-    @property
-    def letter(self) -> float:
-        """Inches that a letter of a name takes."""
-        return 0.053 / 6.5 * self.names
-
-    @property
-    def line(self) -> float:
-        """Inches that a line of names takes."""
-        return 0.115 / 6.5 * self.names
-
-    @property
-    def style(self) -> Any:
-        """Settings of matplotlib."""
-        sizes = {"font.size": self.text, "legend.fontsize": self.names, "axes.titlesize": self.text}
-        ticks = {"xtick.labelsize": self.names, "ytick.labelsize": self.names}
-        return {**STYLE, **({**sizes, **ticks} if self.width else {})}
-
-
-SCREEN = Medium("screen")
-#: a paper's widths: of one of two columns and of a whole page, as conferences have them; 9 inches are a page's height
-PAPER = {one.name: one for one in (Medium("page", 6.9, math.inf, 8, 7, 32), Medium("column", 3.3, 9.0, 8, 7, 20))}
 _MEDIUM: ContextVar[Medium] = ContextVar("medium", default=SCREEN)
 
 
@@ -118,12 +83,19 @@ def named(text: str) -> str:
     return plain(text, medium().letters)
 
 
+def _settings(shown: Medium) -> Any:
+    """Settings of matplotlib."""
+    sizes = {"font.size": shown.text, "legend.fontsize": shown.names, "axes.titlesize": shown.text}
+    ticks = {"xtick.labelsize": shown.names, "ytick.labelsize": shown.names}
+    return {**STYLE, **({**sizes, **ticks} if shown.width else {})}
+
+
 @contextmanager
 def look(shown: Medium | None = None) -> Iterator[None]:
     """Draw all figures within this context, for a medium or for the one around it; what was set before is set after."""
     token = _MEDIUM.set(shown or medium())
     try:
-        with mpl.rc_context(medium().style):
+        with mpl.rc_context(_settings(medium())):
             yield
     finally:
         _MEDIUM.reset(token)

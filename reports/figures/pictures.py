@@ -1,7 +1,8 @@
-"""What a figure is when it is drawn, and how methods look in all of them. It imports nothing that draws."""
+"""What a figure is, where it is shown, and how methods look in all of them. It imports nothing that draws."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,34 @@ COLOURS = (
 )  # fmt: skip
 LINES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1), (4, 1.2, 1, 1.2))  #: on, off, ...; () is solid
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LONGEST = 80  #: letters of one text in a figure; a longer one would need an image that no program opens
+
+
+@dataclass(frozen=True)
+class Medium:
+    """Where figures are shown: on the screen as wide as their panels take, or in a paper at a width that is given."""
+
+    name: str
+    width: float | None = None  #: inches of a figure
+    height: float = math.inf  #: most inches of a figure
+    text: float = 9  #: points of most text
+    names: float = 6.5  #: points of names of methods, and of other text that stands closely
+    letters: int = LONGEST  #: most letters of a name
+
+    @property
+    def letter(self) -> float:
+        """Inches that a letter of a name takes."""
+        return 0.053 / 6.5 * self.names
+
+    @property
+    def line(self) -> float:
+        """Inches that a line of names takes."""
+        return 0.115 / 6.5 * self.names
+
+
+SCREEN = Medium("screen")
+#: a paper's widths: of one of two columns and of a whole page, as conferences have them; 9 inches are a page's height
+PAPER = {one.name: one for one in (Medium("page", 6.9, math.inf, 8, 7, 32), Medium("column", 3.3, 9.0, 8, 7, 20))}
 
 
 @dataclass(frozen=True)

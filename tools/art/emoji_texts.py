@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -96,7 +95,8 @@ def concepts_of(emojibase: Path, emojilib: Path) -> list[Concept]:
         "-".join(f"{ord(c):x}" for c in symbol if c not in "\ufe0f\u200d"): words
         for symbol, words in json.loads((emojilib / "dist" / "emoji-en-US.json").read_text()).items()
     }
-    names = {e["hexcode"]: candidate_names(e, codes) for e in entries}
+    candidates = {e["hexcode"]: [e["label"], *codes.get(e["hexcode"], [])] for e in entries}
+    names = {code: distinct_texts(map(clean, found)) for code, found in candidates.items()}
     labels = {slug(found[0]) for found in names.values()}
     uses = Counter(slug(name) for found in names.values() for name in found)
     result = []
@@ -112,7 +112,3 @@ def concepts_of(emojibase: Path, emojilib: Path) -> list[Concept]:
         slugs = tuple(dict.fromkeys(slug(n) for n in [e["label"], *codes.get(e["hexcode"], [])]))
         result.append(Concept(code, own, keywords, slugs, heading, group))
     return sorted(result, key=lambda concept: concept.code.encode())
-
-
-def candidate_names(entry: Mapping[str, Any], codes: Mapping[str, list[str]]) -> list[str]:
-    return distinct_texts(clean(name) for name in [entry["label"], *codes.get(entry["hexcode"], [])])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bench.store import Store
     from bench.suite.suite import Suite
 
-    Launch: TypeAlias = Callable[[list[Planned], Progress], RunOutcomes]  #: makes runs, or has them made
+Launch: TypeAlias = "Callable[[list[Planned], Progress], RunOutcomes]"  #: makes runs, or has them made
 
 
 @dataclass(frozen=True)
