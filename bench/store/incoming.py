@@ -26,13 +26,12 @@ from bench.store.archive import SUM, unpack_archive, unpacked_limit
 from bench.store.fence import CLAIM
 from bench.store.format import NAME
 from bench.store.reading import SET_ASIDE, Damaged
-from bench.store.run import AGAIN_FOLDER, HASHES, RunStore, Store, weights_name
+from bench.store.run import AGAIN_FOLDER, HASHES, RUN_ID, RunStore, Store, weights_name
 from bench.store.verify import run_problems, sha256
 from bench.store.writer import FEATURES, is_hashed
 
 MEMORY_FOLDER = Path("/dev/shm")  #: where Linux has a file system in memory
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  #: of a suite and of a calibration
-_ID = re.compile(r"[0-9a-f]{64}")  #: of a run
 _OMITTED_PREFIXES = (files.TEMPORARY, CLAIM)  #: begin names of files about processes of the other machine
 
 
@@ -100,7 +99,7 @@ class Incoming:
             trials = (trial for choice in chosen for trial in choice["trials"])
             for cell in (*plan["cells"], *trials):
                 for field in ("run", "reference_run"):
-                    if (cell.get(field) is not None or field == "run") and not _ID.fullmatch(cell[field]):
+                    if (cell.get(field) is not None or field == "run") and not RUN_ID.fullmatch(cell[field]):
                         raise Damaged(path, f"{field}: {cell[field][:80]!r} should be 64 hex digits, as ids are")
         return plan
 

@@ -28,7 +28,7 @@ AGAIN_FOLDER = "again"  #: folder of a finished run in which weights that `bench
 RENEW_PLAN = "delete it, and `bench run {} --plan-only` writes it again"  #: remedy, with the suite
 _RENEW_TRIALS = "delete it, and `bench run` writes it again"
 _RENEW_QUEUE = "delete it, and `bench run SUITE --plan-only` writes it again"
-_ID = re.compile(r"[0-9a-f]{64}")
+RUN_ID = re.compile(r"[0-9a-f]{64}")
 STATES = ("running", "interrupted", "failed", "done")
 
 
@@ -233,7 +233,7 @@ class Store:
         """Iterate over the runs of which something is stored, in the order of their ids; other names are no runs."""
         folder = self.root / "runs"
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
-        return (RunStore(folder / name) for name in names if _ID.fullmatch(name))
+        return (RunStore(folder / name) for name in names if RUN_ID.fullmatch(name))
 
     def suite(self, name: str) -> Path:
         """Return the folder of a suite's plan and report."""

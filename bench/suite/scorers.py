@@ -29,20 +29,15 @@ def with_scorer(run: Run) -> Run:
     return replace(run, scorer=scorer or Scorer(place, _plain(run, keep.architecture)))
 
 
-def smaller_side(architecture: str) -> int:
-    """Return the pixels a side of the images of an architecture of open_clip, the smaller side where they differ."""
-    size = architectures.open_clip_config(architecture)["vision_cfg"].get("image_size", 224)
-    return int(min(size) if isinstance(size, list) else size)
-
-
 def _plain(run: Run, architecture: str | None) -> Run:
     """Return settings by which weights of towers alone are read: those of an architecture, or the run's own."""
     plain = replace(run, keep=ALL_PAIRS, reference=None, start=None, noise=None, rate=0.0, noise_file=None)
     if architecture is None:
         return plain
-    dim = architectures.open_clip_config(architecture)["embed_dim"]
-    towers = TowerSettings(image=architecture, text=architecture, dim=dim)
-    data = run.data.model_copy(update={"size": smaller_side(architecture)})
+    config = architectures.open_clip_config(architecture)
+    size = config["vision_cfg"].get("image_size", 224)  # of both sides, or of each
+    towers = TowerSettings(image=architecture, text=architecture, dim=config["embed_dim"])
+    data = run.data.model_copy(update={"size": min(size) if isinstance(size, list) else size})
     return replace(plain, towers=towers, data=data)
 
 
