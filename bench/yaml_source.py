@@ -115,13 +115,13 @@ class YamlSource:
         target: Any = self.data
         found: FieldPath = ()
         for part in place:
-            if isinstance(part, int) and target is not None and not isinstance(target, list):
+            if isinstance(part, int) and not isinstance(target, list):
                 continue
             found += (part,)
             try:
                 target = target[part]
             except (KeyError, IndexError, TypeError):
-                target = None
+                target = []  # what is not there has its place as it is
         return found
 
 

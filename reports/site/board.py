@@ -130,7 +130,7 @@ def _row(row: BoardRow, home: str) -> Html:
     said = [f"of {row.of}"] * bool(row.of) + [f"knows {row.knows}"] * bool(row.knows)
     about += [html("<small>{}</small>", one) for one in said]
     about += [html('<small class="place">{}, {}</small>', row.suite, row.noise)]
-    gain = html("")
+    gain, gained = html(""), row.gain.value if row.gain else None
     if row.gain and row.p is not None:
         better = (row.gain.value > 0) == row.higher_is_better
         mark = "○" if not row.gain.is_significant else "▲" if better else "▼"
@@ -140,7 +140,7 @@ def _row(row: BoardRow, home: str) -> Html:
     cells = [
         html('<th scope="row">{}{}</th>', row.title, together(about)),
         html('<td class="measured" data-v="{}">{}</td>', _plain(_goodness(row, row.score.value)), measure),
-        html('<td class="measured" data-v="{}">{}</td>', _plain(_goodness(row, row.gain and row.gain.value)), gain),
+        html('<td class="measured" data-v="{}">{}</td>', _plain(_goodness(row, gained)), gain),
         html('<td data-v="{0}">{0}</td>', row.score.n),
         *(html('<td class="text">{}</td>', one) for one in words),
     ]

@@ -72,7 +72,7 @@ def test_natural_noise_is_not_called_clean_and_nothing_else_changes(tmp_path: Pa
     clean, found = ([run.key for run in suite.cells()] for suite in suites)
     assert found == clean, "the same runs"
     assert suites[0].hash != suites[1].hash
-    assert "natural" not in suites[0].noise.model_dump(), "hashes of older suites stay"
+    assert "natural" not in suites[0].noise[0].model_dump(), "hashes of older suites stay"
     several = suite_of(tmp_path, TEXT, ("rates: [0.0, 0.2", "natural: true, rates: [0.0, 0.2"))
     assert plan_outline(several)["noises"][0]["label"] == "natural noise"
 

@@ -98,7 +98,7 @@ def test_noise_is_read_as_the_suites_say(suites: dict[str, Suite]) -> None:
     for name in set(FACTS) - {"cc3m_noisy", "bayes_cc3m", "bayes_priors_cc3m"}:
         assert suites[name].noise[0].rates == (0.0,)
     for name in set(FACTS) - {"bayes_cc3m", "bayes_priors_cc3m"}:
-        assert suites[name].noise.natural, "pairs of the web: nobody knows that they are right"
+        assert suites[name].noise[0].natural, "pairs of the web: nobody knows that they are right"
 
 
 def test_memorisation_is_measured_where_noise_is_injected(suites: dict[str, Suite]) -> None:
