@@ -54,9 +54,11 @@ def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
 
 
 def make_folder(folder: Path, inside: Path) -> None:
-    """Make a folder and its parents, each by one rename out of `inside`."""
+    """Make a folder and its parents, each by one rename out of `inside`; what is no folder there is set aside."""
     if folder.is_dir():
         return
+    if os.path.lexists(folder):
+        set_aside(folder, inside)
     make_folder(folder.parent, inside)
     fresh = inside / uuid.uuid4().hex
     fresh.mkdir()
@@ -151,10 +153,15 @@ def dump(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def publish_folder(target: Path, files: dict[str, bytes], inside: Path | None = None) -> bool:
-    """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists."""
+def publish_folder(target: Path, files: dict[str, bytes], inside: Path) -> bool:
+    """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists.
+
+    What is there, but is no folder, is set aside.
+    """
     if target.is_dir():
         return False
+    if os.path.lexists(target):
+        set_aside(target, inside)
     with scratch(target, inside) as path:
         path.mkdir()
         for name, content in files.items():

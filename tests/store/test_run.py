@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -68,6 +69,20 @@ def test_the_first_publication_of_settings_and_records_stands(tmp_path: Path) ->
         assert out.write_records("k", [RECORD], {})
         assert not out.write_records("k", [replace(RECORD, value=0.5)], {})
     assert run.records() == [RECORD]
+
+
+def test_a_folder_takes_the_place_of_what_is_no_folder(tmp_path: Path) -> None:
+    run = Store(tmp_path).run("a1")
+    with writing(run) as out:
+        run.path("evaluations").mkdir()
+        for name in ("evaluations/k", "features"):
+            os.mkfifo(run.path(name))
+        assert out.write_records("k", [RECORD], {})
+        out.own_claim.fence.write_path("features/a", lambda path: path.write_text("x"))
+    assert run.records_of("k") == [RECORD]
+    assert run.path("features/a").read_text() == "x"
+    assert run.path("evaluations/k.damaged-1").is_fifo()
+    assert run.path("features.damaged-1").is_fifo()
 
 
 def test_bytes_of_an_evaluation_depend_on_its_content_only(tmp_path: Path) -> None:
