@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.adapters import hyperparameters
+from bench.loading.loader import Loader
 from bench.planning.planner import plan
 from bench.store import Store, writing
 from bench.suite.run import Run
@@ -47,7 +48,18 @@ class BareLoop:
     """The shortest loop that does the same work: the same batches, towers, loss and optimiser, nothing else."""
 
     def __init__(self, job: TrainingJob) -> None:
-        self.loader, self.towers = job.loader, copy.deepcopy(job.towers)
+        own = job.loader  # a loader that two share would begin anew at every step of this one
+        self.loader = Loader(
+            own.pairs,
+            None,
+            own.towers,
+            batch=own.batch,
+            seed=own.seed,
+            recipe=own.recipe,
+            dtype=own.dtype,
+            device=own.device,
+        )
+        self.towers = copy.deepcopy(job.towers)
         self.rho = torch.nn.Parameter(torch.tensor(2.6593))
         weights = [p for p in self.towers.parameters() if p.ndim >= 2]
         scalars = [self.rho, *(p for p in self.towers.parameters() if p.ndim < 2)]
@@ -83,7 +95,7 @@ def timed_steps(job: TrainingJob) -> tuple[list[float], list[float]]:
     def between(step: int, *_: float) -> None:
         nonlocal last
         entered = time.perf_counter()
-        bare.step(step)
+        bare.step(step - 1)
         for norm in grouped_norms(bare.towers):
             norm.seen.clear()
         left = time.perf_counter()
