@@ -8,7 +8,7 @@ and the evaluation sets by emoji under their names (`bench data stand-in`). So s
 numbers mean nothing. OUT gets the data, the suites, and the store with its reports.
 
 A line for each table and figure that a report has: how many places of ours a table has and how many of them are filled.
-Exits with 1 if something that is "there", or "in part", is not, or if a place that a row stands beside is empty.
+Exits with 1 if something that the page calls "filled" or "in part" is missing, or if a cell of ours is empty.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class PrintedItem:
     printed: str  #: "ncu, Table 1"
     suites: tuple[str, ...]
     file: str  #: "tables/paper_ncu_1", below the report
-    state: str  #: "there", "in part", "not there"
+    state: str  #: "filled", "in part", "not filled"
 
 
 def printed_items() -> Iterator[PrintedItem]:
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("suites", nargs="*", help="names of the page's suites; all unless said")
     parser.add_argument("--jobs", default="auto", help="runs at a time")
     options = parser.parse_args(arguments)
-    page = [line for line in printed_items() if line.state != "not there"]
+    page = [line for line in printed_items() if line.state != "not filled"]
     names = options.suites or dict.fromkeys(name for line in page for name in line.suites)
     suites = {name: small(yaml.safe_load((ROOT / "suites" / f"{name}.yaml").read_text("utf-8"))) for name in names}
     place = Folders(options.out.resolve(), options.jobs)

@@ -63,10 +63,10 @@ def test_every_table_with_numbers_is_printed() -> None:
 @pytest.mark.parametrize(("paper", "line"), ALL)
 def test_a_line_names_what_there_is(paper: str, line: Line) -> None:
     state, _, reason = line["state"].partition(": ")
-    assert state in ("there", "in part", "not there")
-    assert bool(reason) == (state != "there"), "what is not there whole says why"
+    assert state in ("filled", "in part", "not filled")
+    assert bool(reason) == (state != "filled"), "what is not filled says why"
     named = re.findall("`([^`]+)`", line["filled by"])
-    assert bool(named) == (state != "not there")
+    assert bool(named) == (state != "not filled")
     suites = [one for one in named if one.startswith("suites/")]
     for one in named:
         if one.startswith("suites/"):
