@@ -36,7 +36,7 @@ class Registry(Generic[E]):
     def add(self, entry: E) -> None:
         """Make an entry known to this process. UserError if its name is taken."""
         if entry.name in self._entries:
-            raise UserError(f"{entry.name!r} is {self.what} already; choose another name")
+            raise UserError(f"{entry.name!r} is already {self.what}; choose another name")
         self._entries[entry.name] = entry
 
     def remove(self, name: str) -> None:

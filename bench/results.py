@@ -151,7 +151,7 @@ class Results:
         known = self.suites
         name = suite or self._suite or (known[0] if len(known) == 1 else None)
         if name is None:
-            which = f"say which suite: {', '.join(known)}" if known else "no suite was planned or run here"
+            which = f"choose a suite: {', '.join(known)}" if known else "no suite was planned or run here"
             raise UserError(f"{self.folder}: {which}")
         return name
 

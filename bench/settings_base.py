@@ -22,7 +22,7 @@ _MAX_PART_BYTES = 255  #: of one part of a path, on all usual file systems
 def printable_line(text: str) -> str:
     """The text as it is; a fault if it has line ends, control characters or marks of direction."""
     if not text.isprintable():
-        raise fault(f"{value_line(text)} should be one line of letters and signs")
+        raise fault(f"{value_line(text)} should be one line of printable characters")
     return text
 
 

@@ -69,7 +69,7 @@ def _text(loader: yaml.SafeLoader, node: yaml.Node, pattern: re.Pattern[str], wh
     """The text of a scalar that has to match; an explicit tag such as `!!float abc` may say anything."""
     text = str(loader.construct_scalar(node))  # type: ignore[arg-type]
     if not pattern.match(text):
-        raise InvalidYaml(node.start_mark.line + 1, f"{text[:60]!r} is no {what}")
+        raise InvalidYaml(node.start_mark.line + 1, f"{text[:60]!r} is not a {what}")
     return text.replace("_", "")
 
 

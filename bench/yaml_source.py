@@ -170,7 +170,7 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> list[FieldFault
         elif kind == "too_short" and context["actual_length"] < len(item["input"]):
             pass  # entries are missing because they are faults themselves
         elif kind == "string_too_long":
-            letters = f"has {len(item['input']):,} letters; at most {context['max_length']:,}"
+            letters = f"has {len(item['input']):,} characters; at most {context['max_length']:,}"
             faults.append((place, f"{value_line(item['input'])} {letters}"))
         elif kind == "too_long":
             faults.append((place, f"has more than {context['max_length']:,} entries"))

@@ -101,7 +101,7 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     b = results.baseline if b is None else b
     for label in (a, b):
         if label not in results.methods:
-            raise UserError(f"{label!r} is no method of suite {suite}{nearest(label, results.methods)}")
+            raise UserError(f"{label!r} is not an entry of suite {suite}{nearest(label, results.methods)}")
     if a == b:
         raise UserError(f"{a!r} against itself: name two methods")
     runs = (run for noise in results.noises for label in (a, b) for run in results.of(label, noise))

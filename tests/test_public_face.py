@@ -53,7 +53,7 @@ def test_a_second_call_finds_everything_done_and_a_selection_selects(folder: Pat
     suite = bench.load_suite(folder / "face.yaml")
     summary = bench.run_suite(suite, folder / "out", only=["permuted"])
     assert (len(summary.skipped), summary.done) == (1, [])
-    with pytest.raises(bench.UserError, match="no method of suite face; did you mean 'permuted'"):
+    with pytest.raises(bench.UserError, match="no entry of suite face; did you mean 'permuted'"):
         bench.run_suite(suite, folder / "out", only=["permute"])
     with pytest.raises(bench.UserError, match=r"--launcher 'slrum' should be .*; did you mean 'slurm'"):
         bench.run_suite(suite, folder / "out", launcher="slrum")
@@ -86,7 +86,7 @@ def test_a_report_is_written_and_two_suites_have_to_be_told_apart(folder: Path, 
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "plan.json").write_text("{}")
-    with pytest.raises(bench.UserError, match="say which suite: one, two"):
+    with pytest.raises(bench.UserError, match="choose a suite: one, two"):
         bench.Results(tmp_path).records()
 
 

@@ -38,7 +38,7 @@ def test_a_registry_keeps_its_entries_in_order_each_once(words: list[str]) -> No
         assert word in known
         assert known[word] == Thing(word)
         assert known.wrong(word) == ""
-        with pytest.raises(UserError, match=f"'{word}' is a thing already; choose another name"):
+        with pytest.raises(UserError, match=f"'{word}' is already a thing; choose another name"):
             known.add(Thing(word))
     known.remove(words[0])
     assert known.names() == tuple(words[1:])

@@ -90,7 +90,7 @@ class OracleCase(Model):
     def _rows(self) -> Self:
         for number, step in enumerate(self.steps):
             if max(step.ids, default=len(step.inputs["image"]) - 1) >= self.rows:
-                raise fault(f"goes beyond the {self.rows} training rows; say rows", "steps", number, "ids")
+                raise fault(f"exceeds the {self.rows} training rows; set rows", "steps", number, "ids")
         return self
 
 
@@ -103,7 +103,7 @@ class OracleFile(Model):
     @model_validator(mode="after")
     def _compares(self) -> Self:
         if all(step.loss is None and not step.gradient for case in self.cases for step in case.steps):
-            raise fault("no step says a loss or a gradient", "cases")
+            raise fault("no step has a loss or a gradient", "cases")
         return self
 
 
@@ -138,7 +138,7 @@ def missing_oracles(path: Path, claim: str) -> str:
         return ""
     file, demand = read_oracles(path), f"about.fidelity is {claim!r}, which needs"
     if file is None:
-        return f"{demand} values of other code in {path.name}; bring them or say 'derived'"
+        return f"{demand} values of other code in {path.name}; add them, or claim 'derived'"
     if claim == "official-checked" and not (file.source.repository and file.source.commit):
         return f"{demand} source.repository and source.commit in {path.name}; without them say 'formula-checked'"
     return ""

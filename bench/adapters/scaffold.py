@@ -24,9 +24,9 @@ def write_new_method(name: str, folder: Path) -> list[Path]:
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
         raise UserError(f"{name!r}: a method's name is lower-case words with underscores between, as in my_loss")
     if len(name) > MAX_NAME_LETTERS:
-        raise UserError(f"{name}: a method's name has at most {MAX_NAME_LETTERS} letters")
+        raise UserError(f"{name}: a method's name has at most {MAX_NAME_LETTERS} characters")
     if keyword.iskeyword(name):
-        raise UserError(f"{name!r}: is a word of Python; choose another name")
+        raise UserError(f"{name!r}: is a Python keyword; choose another name")
     files = {folder / f"{prefix}{name}.py": template_source(name, prefix) for prefix in ("", "test_")}
     for path in files:
         if path.exists():

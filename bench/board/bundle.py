@@ -48,10 +48,10 @@ class BundleCheck:
         last = f"{len(self.problems)} problems" if self.problems else "consistent; consistent is not proven"
         return [
             f"{self.path}: {self.runs} runs, {self.shared} of them in other bundles as well",
-            f"  scores: {self.recomputed} of {self.scores} computed again from per-example results",
-            f"  noise: {self.drawn} of {self.noisy} runs drawn again",
-            f"  steps and passes: {self.counted} of {self.done} runs counted again",
-            "  stated by the author: seconds, memory, hardware, intervals over examples, and what was not done again",
+            f"  scores: {self.recomputed} of {self.scores} recomputed from per-example results",
+            f"  noise: {self.drawn} of {self.noisy} runs redrawn",
+            f"  steps and passes: {self.counted} of {self.done} runs recounted",
+            "  stated by the author: seconds, memory, hardware, intervals over examples, and what was not recomputed",
             f"  {last}",
         ]
 

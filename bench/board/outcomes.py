@@ -76,7 +76,7 @@ def _mean(values: np.ndarray) -> tuple[float, int]:
     """Return the mean of values [n] in [0, 1], and n."""
     numbers = values.astype(np.float64)
     if not len(numbers) or not ((numbers >= 0) & (numbers <= 1)).all():
-        raise ValueError("outcomes should be shares from 0 to 1")
+        raise ValueError("per-example results should lie in [0, 1]")
     return float(numbers.mean()), len(numbers)
 
 
@@ -84,7 +84,7 @@ def _ranks(outcomes: Outcomes, prefix: str) -> AnswerRanks:
     names = [f"{prefix}{name}" for name in ("better", "tied_wrong", "tied_right")]
     better, wrong, right = (outcomes[name].astype(np.int64) for name in names)
     if not len(better) == len(wrong) == len(right) or min(better.min(), wrong.min()) < 0 or right.min() < 1:
-        raise ValueError(f"{prefix}better and its ties are no ranks")
+        raise ValueError(f"{prefix}better and its ties are not ranks")
     if max(better.max(), wrong.max(), right.max()) > np.iinfo(np.int32).max:  # as which a run stores them
         raise ValueError(f"{prefix}better and its ties: hold more candidates than a run can count")
     return AnswerRanks(better, wrong, right)
@@ -130,7 +130,7 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
     records, place = run.records_of(key), f"evaluations/{key}"
     families = {one.task.split("/")[0] for one in records}
     if len(families) != 1 or (family := families.pop()) not in FAMILIES:
-        raise Refused(f"{place}: its records are of no family of tasks that this version knows")
+        raise Refused(f"{place}: its records belong to no family of tasks that this version knows")
     for one in records:
         if one.n > MAX_EXAMPLES or one.n < 1:
             raise Refused(f"{place}: n: is {one.n:,}; an evaluation has 1 to {MAX_EXAMPLES:,} examples")
@@ -154,12 +154,12 @@ def refuse_other_scores(run: RunStore, key: str) -> tuple[int, set[tuple[str, st
             raise Refused(f"score: {where} does not follow from its per-example results")
         allowed = DETECTION_TOLERANCE if one.metric in ("auroc", "average_precision") else SCORE_TOLERANCE
         if not abs(known[0] - one.value) <= allowed:
-            raise Refused(f"score: {where} is {one.value:.6g}, and its outcomes give {known[0]:.6g}")
+            raise Refused(f"score: {where} is {one.value:.6g}, and its per-example results give {known[0]:.6g}")
         if one.n != known[1]:
-            raise Refused(f"n: {where} says {one.n:,} examples, and its outcomes are of {known[1]:,}")
+            raise Refused(f"n: {where} says {one.n:,} examples, and its per-example results have {known[1]:,}")
         given.add((one.dataset, one.task, one.metric, one.score))
     if omitted := sorted(one for one in again.keys() - seen if one[0] == FAMILIES[family].main):
-        raise Refused(f"score: {key}: has no {' '.join(omitted[0])}, which its outcomes give")
+        raise Refused(f"score: {key}: has no {' '.join(omitted[0])}, which its per-example results give")
     return len(records), given
 
 

@@ -123,7 +123,7 @@ def _compared(stored: RunStore, again: RunStore, title: str) -> Retrained:
         scores = f"{differing} of {len(known)} scores differ" if differing else f"all {len(known)} scores are equal"
         return Retrained(stored.id, title, not differing, f"the weights have the same bytes, and {scores}")
     if _machine(stored) == _machine(again):
-        return Retrained(stored.id, title, False, "the weights have other bytes on the same type of machine")
+        return Retrained(stored.id, title, False, "the weights differ on the same type of machine")
     losses = [np.array([line["loss"] for line in run.metrics()]) for run in (stored, again)]
     if len(losses[0]) != len(losses[1]):
         return Retrained(stored.id, title, False, f"{len(losses[0])} losses are stored, and there are {len(losses[1])}")

@@ -97,7 +97,7 @@ def augmentation_recipe(name: str, images: Images) -> Any:
     if name not in AUGMENTATIONS:
         raise UserError(f"augment is {name!r}{nearest(name, valid)}")
     if name not in valid:
-        raise UserError(f"augment is {name!r}, which is no recipe of {images}{nearest(name, valid)}")
+        raise UserError(f"augment is {name!r}, which is not a recipe for {images}{nearest(name, valid)}")
     return _built(AUGMENTATIONS[name], images)
 
 

@@ -53,5 +53,5 @@ def _key(name: str) -> str:
 def gpu_hours(flops: float, gpu: Gpu, utilisation: float = UTILISATION) -> float:
     """Return hours of one such card at a share of its peak. UserError for a share outside (0, 1]."""
     if not 0 < utilisation <= 1:
-        raise UserError(f"--utilisation {utilisation:g}: should be above 0 and at most 1, a share of the card's peak")
+        raise UserError(f"--utilisation {utilisation:g}: should be above 0 and at most 1, a share of the GPU's peak")
     return flops / (gpu.peak * utilisation) / 3600

@@ -104,7 +104,7 @@ def _open_clip_text(name: str) -> TowerConfig:
 
 def _writes_captions(name: str) -> str:
     captions = "multimodal_cfg" in architectures.open_clip_config(name)
-    return f"{name!r} writes captions (CoCa); it is not a tower that images and texts are compared by" * captions
+    return f"{name!r} writes captions (CoCa); its towers do not compare images and texts" * captions
 
 
 def _other_than_a_transformer(config: TowerConfig) -> str:
@@ -227,4 +227,4 @@ def unknown_tower(kind: TowerKind, name: str) -> str:
         return halves[owners[0]].wrong(name)
     if kind == "text" and os.path.isdir(name):  # False for a name that no folder can have
         return ""
-    return f"{name!r} is no {kind} tower{nearest(name, {one for half in halves.values() for one in half.names()})}"
+    return f"no {kind} tower named {name!r}{nearest(name, {one for half in halves.values() for one in half.names()})}"

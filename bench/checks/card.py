@@ -51,7 +51,7 @@ def card(subject: Subject, checks: Sequence[str]) -> None:
     if wrong := space_faults(kind, optional=subject.plugin is not None):
         raise Failed(f"space: {wrong}")
     if not isinstance(kind(kind.Config(), Facts(rows=8, batch=8, dim=4, seed=0)), Method):
-        raise Failed("is no Method (see methods/protocol.py)")
+        raise Failed("is not a Method (see methods/protocol.py)")
     unknown = [name for name in kind.known_failures if name not in checks]
     if unknown:
         raise Failed(f"known_failures names no check: {', '.join(unknown)}")

@@ -51,7 +51,7 @@ def submit(
     store = store_at(results)
     name = suite_name(suite, store)
     packed, checked = submitted(name, store, out or BOARD / f"{name}.tar.xz")
-    echo(*(f"left out: {line}" for line in packed.unfinished))
+    echo(*(f"omitted: {line}" for line in packed.unfinished))
     echo(*checked.text(), *checked.problems)
     exit_if(checked.problems)
     echo(f"{checked.path}: {packed.bytes / 2**20:,.2f} MiB; commit it and open a pull request")

@@ -45,7 +45,7 @@ def jobs_number(text: str) -> int | None:
     if text == "auto":
         return None
     if not text.isdecimal() or int(text) < 1:
-        raise typer.BadParameter(f"{text} is neither auto nor a number of runs from 1")
+        raise typer.BadParameter(f"{text} is neither auto nor a positive number of runs")
     return int(text)
 
 

@@ -55,7 +55,7 @@ def run(
         if plan_only:
             if dry_run or track or jobs or gpus or processes or launcher != "local":
                 raise UserError(
-                    "--plan-only: goes with --only, --seeds and --set; `bench worker` takes the options of execution"
+                    "--plan-only: combines only with --only, --seeds and --set; `bench worker` takes the rest"
                 )
             from bench.launch.worker import queue_suite
 
@@ -67,7 +67,7 @@ def run(
             echo(*estimate(loaded, results, only=labels, seeds=numbers))
             return 0
         if gpu or utilisation:
-            raise UserError("--gpu and --utilisation estimate hours; they go with --dry-run")
+            raise UserError("--gpu and --utilisation estimate hours; they need --dry-run")
         start = partial(bench.run_suite, jobs=jobs, gpus=gpus, processes=processes, launcher=launcher, track=track)
         return _reported(loaded.name, results, start(loaded, results, only=labels, seeds=numbers))
 
@@ -195,4 +195,4 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")] if text.strip() else []
     except ValueError as error:
-        raise UserError(f"--seeds {text}: should be whole numbers with commas between, as in --seeds 0,1") from error
+        raise UserError(f"--seeds {text}: should be whole numbers separated by commas, as in --seeds 0,1") from error

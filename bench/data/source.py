@@ -190,4 +190,4 @@ def _is_there(folder: Path) -> bool:
 
 
 def _not_there(gone: Missing) -> UserError:
-    return UserError(f"{gone.what}: not there; looked for {', '.join(gone.looked)}. To get it: {gone.get}")
+    return UserError(f"{gone.what}: not found; looked in {', '.join(gone.looked)}. To get it: {gone.get}")

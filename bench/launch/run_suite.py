@@ -53,7 +53,7 @@ def run_suite(
     loaded = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)
     make = find_launcher(launcher)
     if launcher != "local" and (here := launcher_place()) is not None:
-        raise UserError(f"--launcher {launcher}: goes without torchrun, which started {here.world} ranks (WORLD_SIZE)")
+        raise UserError(f"--launcher {launcher}: not under torchrun, which started {here.world} ranks (WORLD_SIZE)")
     if track is not None:
         refuse_missing_tracker(track)
     requirements.refuse_missing_inputs(loaded)

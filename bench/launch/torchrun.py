@@ -147,7 +147,7 @@ def meet_ranks(here: RankPlace) -> Ranks:
         store, _, _ = next(rendezvous("env://", timeout=MEETING_TIMEOUT))
     except dist.DistError as error:
         raise UserError(
-            f"MASTER_ADDR, MASTER_PORT: rank {here.rank} of {here.world} met nobody at "
+            f"MASTER_ADDR, MASTER_PORT: rank {here.rank} of {here.world} met no other rank at "
             f"{here.address}:{here.port} ({one_line(error, 200)})"
         ) from error
     keys = PrefixStore("bench", store)

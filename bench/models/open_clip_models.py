@@ -139,7 +139,7 @@ def _config(folder: Path) -> dict[str, Any]:
     try:
         config = parse_json(read_file(folder / CONFIG, JSON_BYTES))
     except (OSError, ValueError) as error:
-        raise UserError(f"{folder / CONFIG}: is no JSON: {one_line(error)}") from error
+        raise UserError(f"{folder / CONFIG}: is not JSON: {one_line(error)}") from error
     if not isinstance(config, dict) or not isinstance(config.get("model_cfg"), dict):
         raise UserError(f"{folder / CONFIG}: has no model_cfg; `bench export` writes one")
     return config

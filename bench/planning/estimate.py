@@ -71,7 +71,7 @@ class Estimate:
             lines += [
                 f"evaluation is the towers' forwards on {read.images:,} images and {read.texts:,} texts, "
                 f"{self.evaluation.flops:.2e} FLOPs, without fits of probes",
-                f"hours exclude reading: the card never waits if {self.samples / (training or 1):,.0f} "
+                f"hours exclude reading: the GPU never waits if {self.samples / (training or 1):,.0f} "
                 f"pairs/s are decoded in training and {read.images / (evaluating or 1):,.0f} images/s in evaluation",
             ]
         return lines

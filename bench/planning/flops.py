@@ -70,11 +70,11 @@ def count_step_flops(
 def _terms(loss: object) -> list[Tensor]:
     """Return the terms of a loss. Raises TypeError that names the first that is not one number."""
     if not isinstance(loss, Mapping) or not loss:
-        raise TypeError(f"loss gave {type(loss).__name__}, should give its terms by name: a dict of scalar tensors")
+        raise TypeError(f"loss returned {type(loss).__name__}, not its terms by name: a dict of scalar tensors")
     for name, term in loss.items():
         given = f"of shape {[*term.shape]}" if isinstance(term, Tensor) else type(term).__name__
         if not isinstance(term, Tensor) or term.ndim:
-            raise TypeError(f"term {name!r} of the loss is {given}, should be one number: a tensor of shape []")
+            raise TypeError(f"term {name!r} of the loss is {given}; it should be one number, a tensor of shape []")
     return [*loss.values()]
 
 

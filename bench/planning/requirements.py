@@ -146,9 +146,9 @@ def listing(lacking: list[Missing]) -> list[str]:
         for one in together:
             size = f", about {one.bytes / 1e9:,.0f} GB" if one.bytes is not None and one.bytes >= 1e9 else ""
             lines.append(f"missing: {one.what}{size}")
-            lines.extend(f"    looked for {place}" for place in one.looked)
+            lines.extend(f"    looked in {place}" for place in one.looked)
         lines.append(f"    get {'them' if len(together) > 1 else 'it'}: {get}")
     total = sum(one.bytes or 0 for one in lacking)
     if total >= 1e9:
-        lines.append(f"in all about {total / 1e9:,.0f} GB, below {data_root()} (--data DIR or $BENCH_DATA says where)")
+        lines.append(f"in total about {total / 1e9:,.0f} GB, below {data_root()} (--data DIR or $BENCH_DATA sets it)")
     return lines

@@ -163,7 +163,7 @@ def unstorable(value: Any, content: bytes) -> str:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            return "holds half a character"
+            return "holds half of a surrogate pair"
     return ""
 
 

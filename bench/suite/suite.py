@@ -165,7 +165,7 @@ class Suite(Model):
         chosen._seeds = (seeds,) if isinstance(seeds, int) else tuple(seeds)
         for label in chosen._only:
             if label not in labels:
-                raise UserError(f"--only {label}: no method of suite {self.name}{nearest(label, labels)}")
+                raise UserError(f"--only {label}: no entry of suite {self.name}{nearest(label, labels)}")
         for seed in chosen._seeds:
             if seed not in self.seeds:
                 own = ", ".join(map(str, self.seeds))

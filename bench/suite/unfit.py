@@ -110,7 +110,7 @@ def _unfit_starts(suite: SuiteSections) -> Iterator[FieldFault]:
         if kind in one.stored:
             yield ("train", "freeze"), f"towers.{kind} is a head on stored features, which nothing else trains; omit it"
         elif kind and not getattr(one, f"{kind}_start") and not all(entry.start for entry in suite.methods):
-            yield ("train", "freeze"), f"the {kind} tower would stay as it is drawn; give start, or towers.{kind}_start"
+            yield ("train", "freeze"), f"the {kind} tower would stay random; give start, or towers.{kind}_start"
 
 
 def _unfit_trials(suite: SuiteSections) -> Iterator[FieldFault]:

@@ -35,7 +35,7 @@ def set_trainable(method: Method, towers: OpenClipTowers, phase: Phase) -> None:
     for name, parameter in named_parameters(method, towers):
         parameter.requires_grad_(phase.trainable(name) and not (held and name.startswith(held)))
     if held and not any(x.requires_grad for _, x in named_parameters(method, towers)):
-        raise UserError(f"train.freeze: leaves nothing to train in phase {phase.name!r} of {method.name}; omit the row")
+        raise UserError(f"train.freeze: nothing left to train in phase {phase.name!r} of {method.name}; omit the entry")
     towers.train()
     method.train()
     for tower in (towers.visual, towers.text):

@@ -37,7 +37,7 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     """
     for label in methods:
         if label not in results.methods:
-            raise UserError(f"{label!r} is no row of this report{nearest(label, results.methods)}")
+            raise UserError(f"{label!r} is not a row of this report{nearest(label, results.methods)}")
     known = _axes(results)
     axes = [(name, measure) for name, measure in known if not carries_nothing(results, measure)]
     chosen = list(methods) or chosen_of(results)

@@ -76,7 +76,7 @@ def refuse_unknown(methods: Sequence[str], table: Table) -> list[str]:
     known = list(dict.fromkeys(row.method for row in table.rows if row.method))
     for label in methods:
         if label not in known:
-            raise UserError(f"{label!r} is no row of the table {table.name}{nearest(label, known)}")
+            raise UserError(f"{label!r} is not a row of the table {table.name}{nearest(label, known)}")
     return known
 
 

@@ -113,7 +113,8 @@ def test_a_family_is_one_entry(tmp_path: Path) -> None:
         assert text in page
     assert list(out.rglob("neighbours.csv"))
     assert "| `neighbours` | Nearest neighbours | The nearest other image" in table()
-    with pytest.raises(UserError, match=r"'neighbour' is no family of evaluation tasks; did you mean 'neighbours'\?"):
+    said = r"'neighbour' is not a family of evaluation tasks; did you mean 'neighbours'\?"
+    with pytest.raises(UserError, match=said):
         load_suite(suite, ["evaluate.tasks=[neighbour]"])
     assert "'flickr30k' has no classes" in families.why_unmeasurable("neighbours", "flickr30k")
 
@@ -123,7 +124,7 @@ def test_a_name_is_given_once_and_its_main_metric_is_its_own() -> None:
     FAMILIES.add(entry())
     with pytest.raises(UserError, match="'neighbours' is a family of evaluation tasks already"):
         FAMILIES.add(entry())
-    with pytest.raises(ValueError, match=r"main metric 'top1' is none of \['agreement'\]"):
+    with pytest.raises(ValueError, match=r"main metric 'top1' is not one of \['agreement'\]"):
         FAMILIES.add(entry("others", main="top1"))
 
 
@@ -182,7 +183,7 @@ def test_a_data_set_of_the_catalogue_is_one_entry(
 
 
 def test_an_unknown_family_fails_everywhere_with_the_nearest_one() -> None:
-    said = "'zeroshot' is no family of evaluation tasks; did you mean 'zero_shot'"
+    said = "'zeroshot' is not a family of evaluation tasks; did you mean 'zero_shot'"
     with pytest.raises(UserError, match=said):
         families.chance("zeroshot", "", DatasetFacts("pairs", 10))
     with pytest.raises(UserError, match=said):
@@ -199,7 +200,7 @@ def test_suites_say_where_an_unknown_family_stands(tmp_path: Path) -> None:
     suite = written(tmp_path, TINY.replace("TASKS", "zero_shot, linear-probe"))
     with pytest.raises(UserError) as error:
         load_suite(suite)
-    said = "evaluate.tasks.1: 'linear-probe' is no family of evaluation tasks; did you mean 'linear_probe'?"
+    said = "evaluate.tasks.1: 'linear-probe' is not a family of evaluation tasks; did you mean 'linear_probe'?"
     assert str(error.value) == f"{suite}:7: {said}"
 
 

@@ -188,7 +188,7 @@ def changed(**of_step: Any) -> str:
         (changed(inputs={"image": [[1.0]], "text": [[1.0], [0.0]]}), r"inputs\.text: should have 1 rows, as image"),
         (changed(ids=[0, 0]), r"steps\.0\.ids: should be \d+ different rows"),
         (changed(ids=[*range(60, 200)]), r"steps\.0\.ids: should be \d+ different rows"),
-        (changed(loss=None, gradient={}), r"cases: no step says a loss or a gradient"),
+        (changed(loss=None, gradient={}), r"cases: no step has a loss or a gradient"),
     ],
 )
 def test_a_malformed_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:

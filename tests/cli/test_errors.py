@@ -66,7 +66,7 @@ def call(start_script: Callable[..., Any], tmp_path_factory: pytest.TempPathFact
             ["run", "s.yaml", "--set", "budget.epochs=none"],
             "--set budget.epochs=none: budget.epochs: 'none' should",
         ),
-        (SUITE, ["run", "s.yaml", "--only", "clpi"], "--only clpi: no method of suite small; did you mean 'clip'?"),
+        (SUITE, ["run", "s.yaml", "--only", "clpi"], "--only clpi: no entry of suite small; did you mean 'clip'?"),
         (SUITE, ["run", "s.yaml", "--seeds", "1"], "--seeds 1: suite small has 0; more with --set 'seeds=[0, 1]'"),
         (SUITE, ["run", "s.yaml", "--seeds", "x"], "--seeds x: should be whole numbers"),
         (SUITE, ["run", "s.yaml", "--results", "s.yaml", "--dry-run"], "--results s.yaml: not a folder"),

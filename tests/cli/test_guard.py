@@ -113,7 +113,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (["new-method", "my_loss", "--folder", LONG], {}, "the name is too long"),
         (["new-method", "my_loss", "--folder", "file"], {}, "file: cannot be written: File exists"),
         (["new-method", "my_loss", "--folder", "file/x"], {}, "cannot be written: Not a directory"),
-        (["new-method", "a" * 101], {}, "a method's name has at most 100 letters"),
+        (["new-method", "a" * 101], {}, "a method's name has at most 100 characters"),
         (["new-method", "my_loss", "--folder", "small"], {"RLIMIT_FSIZE": 0}, "small: cannot be written: File too"),
         (["new-method", "my_loss", "--folder", "/sys/x"], {}, "/sys/x: cannot be written: "),
     ],

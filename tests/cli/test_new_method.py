@@ -121,7 +121,7 @@ def test_nothing_is_overwritten(tmp_path: Path, taken: str) -> None:
     ("name", "said"),
     [
         ("clip", "there is a method of this name, .*clip.py"),
-        ("class", "is a word of Python"),
+        ("class", "is a Python keyword"),
         ("MyLoss", "lower-case words with underscores"),
         ("my-loss", "lower-case words with underscores"),
         ("../loss", "lower-case words with underscores"),

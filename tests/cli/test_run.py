@@ -140,7 +140,7 @@ def test_status_and_show(done: Path) -> None:
 
 def test_compare(done: Path) -> None:
     assert "permuted against CLIP" in bench(done, "compare", str(done / "tiny.yaml"), "permuted", "clip").stdout
-    with pytest.raises(UserError, match="'clpi' is no method of suite tiny; did you mean 'clip'"):
+    with pytest.raises(UserError, match="'clpi' is not an entry of suite tiny; did you mean 'clip'"):
         bench(done, "compare", str(done / "tiny.yaml"), "permuted", "clpi")
 
 

@@ -109,10 +109,10 @@ def test_folders_are_refused_where_a_file_has_their_name(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--gpu", "a100"], "--gpu and --utilisation estimate hours; they go with --dry-run"),
+        (["--gpu", "a100"], "--gpu and --utilisation estimate hours; they need --dry-run"),
         (["--dry-run", "--utilisation", "0.5"], "--utilisation 0.5: is of a card; name it with --gpu"),
         (["--launcher", "slrum"], "--launcher 'slrum' should be 'local', 'slurm' or 'ray'; did you mean 'slurm'?"),
-        (["--seeds", "0;1"], "--seeds 0;1: should be whole numbers with commas between"),
+        (["--seeds", "0;1"], "--seeds 0;1: should be whole numbers separated by commas"),
     ],
 )
 def test_options_that_do_not_go_together_start_nothing(tmp_path: Path, arguments: list[str], said: str) -> None:

@@ -185,7 +185,7 @@ def test_tables_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     given = ImportRequest(rows, images=str(image))
     assert "image.npy: cannot be read as an array: No such file" in refused(given, out)
     np.save(image, numbers(N - 1, 4))
-    assert "image.npy: has 5 rows for 6 keys; they must be equally many" in refused(given, out)
+    assert "image.npy: has 5 rows for 6 keys; the numbers must be equal" in refused(given, out)
     np.save(image, numbers(N, 4).astype(np.int32))
     assert "image.npy: holds int32 [6, 4]; features are floats" in refused(given, out)
     np.save(image, np.full((N, 4), math.inf, np.float32))

@@ -259,5 +259,5 @@ def test_the_jitter_is_torchvisions() -> None:
 
 
 def test_another_kinds_recipe_is_named() -> None:
-    with pytest.raises(UserError, match=r"'emoji', which is no recipe of photographs.*cyclip, ncu, none"):
+    with pytest.raises(UserError, match=r"'emoji', which is not a recipe for photographs.*cyclip, ncu, none"):
         drawn(0, 0, 0, 0, "emoji")

@@ -194,7 +194,7 @@ def test_a_kind_of_noise_is_one_entry(tmp_path: Path) -> None:
             load_suite(file, ["noise.options.shad=9"])
         with pytest.raises(UserError, match=r"noise.options.word: is missing"):
             load_suite(file, ["noise.options={}"])
-        with pytest.raises(UserError, match=r"'marked' is a kind of noise already; choose another name"):
+        with pytest.raises(UserError, match=r"'marked' is already a kind of noise; choose another name"):
             KINDS.add(MARKED)
     with pytest.raises(UserError, match=r"tiny.yaml:7: noise.kind: 'marked' should be 'shuffled_captions', "):
         load_suite(file)

@@ -196,7 +196,7 @@ def test_what_is_missing_is_said(data_folder, tars):
     assert f"--output_folder {data_folder / 'cc3m'} " in gone.get
     assert gone.bytes is not None
     assert gone.bytes > 10**10
-    with pytest.raises(UserError, match=r"cc3m, training pairs: not there; looked for .*img2dataset"):
+    with pytest.raises(UserError, match=r"cc3m, training pairs: not found; looked in .*img2dataset"):
         training(DataSettings(name="cc3m"))
     [unknown] = missing_shard_data(DataSettings(name="mine"))
     assert unknown.bytes is None

@@ -136,7 +136,7 @@ def test_what_a_job_over_nodes_cannot_be_is_refused(
         "MASTER_PORT": "9",
     }.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=r"^--launcher slurm: goes without torchrun, which started 2 ranks"):
+    with pytest.raises(UserError, match=r"^--launcher slurm: not under torchrun, which started 2 ranks"):
         handed_over()
 
 

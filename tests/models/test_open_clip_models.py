@@ -283,7 +283,7 @@ def test_what_cannot_be_followed_is_named(saved: Path, tmp_path: Path) -> None:
     found = open_clip_models.find_open_clip_model(str(grey), None)
     assert found is not None
     assert found.preprocess.channels == ((0.5,) * 3, (0.25,) * 3)
-    for text, said in (("{", "is no JSON"), ("[]", "has no model_cfg")):
+    for text, said in (("{", "is not JSON"), ("[]", "has no model_cfg")):
         (grey / open_clip_models.CONFIG).write_text(text)
         with pytest.raises(UserError, match=said):
             open_clip_models.find_open_clip_model(str(grey), None)

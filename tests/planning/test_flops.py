@@ -81,8 +81,8 @@ def step(towers: OpenClipTowers, batch: int, kind: type[Clip] = Clip) -> dict[st
 
 
 @pytest.mark.parametrize(("kind", "said"), [
-    (Shaped, r"term 'wide' of the loss is of shape \[8\], should be one number: a tensor of shape \[\]"),
-    (Listed, "loss gave list, should give its terms by name: a dict of scalar tensors"),
+    (Shaped, r"term 'wide' of the loss is of shape \[8\]; it should be one number, a tensor of shape \[\]"),
+    (Listed, "loss returned list, not its terms by name: a dict of scalar tensors"),
 ])  # fmt: skip
 def test_a_loss_of_another_form_is_said(towers: OpenClipTowers, kind: type[Clip], said: str) -> None:
     with pytest.raises(TypeError, match=said):

@@ -158,15 +158,15 @@ def test_a_listing_says_what_where_how_and_how_large(tmp_path: Path, monkeypatch
     large = Missing("pairs", ("d",), "download", 1_600_000_000_000)
     assert requirements.listing([small, unknown]) == [
         "missing: names",
-        "    looked for a",
-        "    looked for b",
+        "    looked in a",
+        "    looked in b",
         "    get it: ask",
         "missing: weights",
-        "    looked for c",
+        "    looked in c",
         "    get it: fetch",
     ]
     lines = requirements.listing([large, small])
     assert lines[0] == "missing: pairs, about 1,600 GB"
-    assert lines[-1] == f"in all about 1,601 GB, below {tmp_path} (--data DIR or $BENCH_DATA says where)"
+    assert lines[-1] == f"in total about 1,601 GB, below {tmp_path} (--data DIR or $BENCH_DATA sets it)"
     assert requirements.listing([]) == []
-    assert requirements.listing([small, small])[-1].startswith("in all about 2 GB"), "together they are worth a line"
+    assert requirements.listing([small, small])[-1].startswith("in total about 2 GB"), "together they are worth a line"

@@ -66,7 +66,7 @@ def test_missing_validation_data_is_refused_before_anything_starts(tmp_path: Pat
     assert isinstance(result.exception, UserError)
     message = str(result.exception)
     assert message.startswith("suite tuned lacks these inputs:\nmissing: Flickr30k")
-    assert f"looked for {evaluation_folder}" in message
+    assert f"looked in {evaluation_folder}" in message
     assert not (tmp_path / "out").exists()
     dry = bench(tmp_path, "run", suite, "--dry-run")
     assert dry.exit_code == 0, dry.output

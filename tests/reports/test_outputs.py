@@ -523,7 +523,7 @@ def test_the_table_of_a_paper_is_narrow_and_has_the_best_or_the_rows_that_are_as
         assert text.startswith("% Needs")
         assert r"\maxdeadcycles=1000" in text.splitlines()[0]
     wrong = CliRunner().invoke(app, ["report", SUITE, "--results", str(three.root), "--methods", "clip,sogclt"])
-    assert "'sogclt' is no row of the table overview; did you mean 'sogclr'" in str(wrong.exception)
+    assert "'sogclt' is not a row of the table overview; did you mean 'sogclr'" in str(wrong.exception)
 
 
 def test_a_table_for_a_paper_has_titles_citations_and_slim_notes(three: Store, tmp_path: Path) -> None:
@@ -541,7 +541,7 @@ def test_a_table_for_a_paper_has_titles_citations_and_slim_notes(three: Store, t
     assert "chance & " in few
     for entry in results.plan["methods"]:
         assert entry["fidelity"] != "reconstructed" or r"$^\ddagger$ not verified" in whole
-    with pytest.raises(UserError, match="'clib' is no row of the table overview; did you mean 'clip'"):
+    with pytest.raises(UserError, match="'clib' is not a row of the table overview; did you mean 'clip'"):
         for_a_paper(results, table, ["clib"])
     if shutil.which("pdflatex"):
         (tmp_path / "one.tex").write_text(document([few, whole]))
@@ -640,7 +640,7 @@ def test_a_radar_draws_a_few_methods_and_any_that_are_asked_for(crowded: Results
         colours = {line.get_color() for line in picture.figure.axes[0].lines}
         assert colours == {style_of(crowded, label)["color"] for label in drawn}
         assert ("methods=[...]) draws any" in picture.caption) == (not asked)
-    with pytest.raises(UserError, match="'sogclr_9' is no row of this report; did you mean 'sogclr_"):
+    with pytest.raises(UserError, match="'sogclr_9' is not a row of this report; did you mean 'sogclr_"):
         radar(crowded, ["sogclr_9"])
 
 

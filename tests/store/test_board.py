@@ -280,8 +280,8 @@ FORGED = [
     (other_arrays, "score: .* does not follow from its per-example results"),
     (other_metric, "score: .* best does not follow from its per-example results"),
     (twice, "evaluations/.*: emoji.* is a duplicate"),
-    (omitted, "score: .* has no top1 cosine, which its outcomes give"),
-    (other_family, "its records are of no family of tasks that this version knows"),
+    (omitted, "score: .* has no top1 cosine, which its per-example results give"),
+    (other_family, "its records belong to no family of tasks that this version knows"),
     (other_task, "evaluations/.*: holds emoji/other .*, which has another key"),
     (other_direction, "evaluations/.*: higher_is_better of .* is false"),
     (more_examples, r"n: .* says [0-9,]+ examples, and its outcomes are of"),
@@ -477,7 +477,7 @@ def test_other_weights_and_losses_are_said(store: Path, tiny: SimpleNamespace, f
         path.write_text(json.dumps([{**one, "checkpoint": "0" * 64} for one in json.loads(path.read_text())]))
     result = tiny.bench(store, "store", "retrain", run.id)
     assert result.exit_code == 1
-    assert "NOT consistent: the weights have other bytes on the same type of machine" in result.stdout
+    assert "NOT consistent: the weights differ on the same type of machine" in result.stdout
     environment = run.environment()
     environment["hardware"]["device"] = "another CPU"
     run.path("environment.json").write_text(json.dumps(environment))

@@ -84,7 +84,7 @@ CASES: list[tuple[str, Callable[[Path], object], str]] = [
     ("status.json", text('{"state": "done", "step": NaN}'), "NaN"),
     ("status.json", text('{"state": "done", "updated": 1e999}'), "infinite"),
     ("status.json", changed("steps", BIG), "more than 64 bits"),
-    ("status.json", text('{"state": "done", "stage": "\\ud800"}'), "half a character"),
+    ("status.json", text('{"state": "done", "stage": "\\ud800"}'), "half of a surrogate pair"),
     ("status.json", text('{"state": "done", "x": ' + "[" * 40 + "]" * 40 + "}"), "nested more than"),
     ("status.json", folder, "is not a file"),
     ("status.json", loop, "cannot be read: Too many levels"),

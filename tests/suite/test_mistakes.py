@@ -167,7 +167,7 @@ def test_towers_are_looked_up(tmp_path: Path) -> None:
     (line,) = mistakes(tmp_path, GOOD, "towers.image=tiny-resnt")
     assert (
         line
-        == "--set towers.image=tiny-resnt: towers.image: 'tiny-resnt' is no image tower; did you mean 'tiny-resnet'?"
+        == "--set towers.image=tiny-resnt: towers.image: no image tower named 'tiny-resnt'; did you mean 'tiny-resnet'?"
     )
 
 

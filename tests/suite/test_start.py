@@ -107,7 +107,7 @@ def test_weights_that_are_not_there_or_do_not_fit_are_named(
     code, output = bench(tmp_path)
     assert code == 2
     assert "missing: weights to start" in output
-    assert f"looked for {tmp_path / 'nowhere.pt'}\n" in output
+    assert f"looked in {tmp_path / 'nowhere.pt'}\n" in output
     with pytest.raises(UserError, match=r"open_clip knows no such weights.*ViT-B-32/laion2b_s34b_b79k"):
         locate_weights("open_clip:ViT-B-32/laion2b_s34b_b79")
     save_file({"visual.conv1.weight": torch.zeros(3, 3)}, tmp_path / "small.safetensors")

@@ -99,4 +99,4 @@ def test_a_dry_run_lists_what_towers_lack(start_bench: Callable[..., Any], tmp_p
     assert code == 0, output
     assert "unknown-" in output
     assert f"missing: vocabulary of {folder}" in output
-    assert f"looked for {tmp_path / 'gone.pt'}" in output
+    assert f"looked in {tmp_path / 'gone.pt'}" in output

@@ -199,7 +199,7 @@ def test_a_missing_vocabulary_says_how_to_get_it(tmp_path: Path, monkeypatch: py
 def test_wrong_towers_are_said(tmp_path: Path, folders: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="CoCa"):
         TowerSettings(image="coca_ViT-B-32")
-    with pytest.raises(ValueError, match=r"'RN5' is no image tower.*RN50"):
+    with pytest.raises(ValueError, match=r"no image tower named 'RN5'.*RN50"):
         TowerSettings(image="RN5")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "roberta"}))
     with pytest.raises(UserError, match="model_type 'roberta' should be 'bert' or 'distilbert'"):

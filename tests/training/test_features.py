@@ -265,7 +265,7 @@ def test_features_of_the_emoji_have_the_tasks_of_the_emoji(tmp_path: Path) -> No
     names = [(task.name, task.dataset) for task in pixels.chosen if task.name != "noise_detection"]
     assert [(task.name, task.dataset) for task in stored.chosen if task.name != "noise_detection"] == names
     assert len(stored.load(stored.training)) == 3
-    with pytest.raises(UserError, match=r"emoji/iid, stored features: not there; looked for .*emoji/iid/features"):
+    with pytest.raises(UserError, match=r"emoji/iid, stored features: not found; looked in .*emoji/iid/features"):
         stored.load("emoji/iid")
     parts = {part for task in stored.chosen for part in (task.dataset, task.train, task.validation)}
     assert {one.what.split(",")[0] for one in stored.missing()} == parts - {stored.training, ""}

@@ -103,7 +103,7 @@ def test_a_phase_that_has_nothing_left_to_train_is_refused(runs: Callable[..., l
     prepare_model(method, towers, run, None, None)
     phase = replace(method.phases()[0], trainable=lambda name: name.startswith("towers.text."))
     with pytest.raises(
-        UserError, match=r"train.freeze: leaves nothing to train in phase 'train' of clip; omit the row"
+        UserError, match=r"train.freeze: nothing left to train in phase 'train' of clip; omit the entry"
     ):
         set_trainable(method, towers, phase)
 
@@ -116,7 +116,7 @@ FEATURES = "towers={image: features, text: tiny-transformer, dim: 8}"
     [
         (
             ["train.freeze=image", "start=null"],
-            "train.freeze: the image tower would stay as it is drawn; give start, or",
+            "train.freeze: the image tower would stay random; give start, or",
         ),
         (["train.freeze=both"], "train.freeze: 'both' should be 'image' or 'text'"),
         (["train.layer_decay=0"], "train.layer_decay: 0 should be greater than 0"),

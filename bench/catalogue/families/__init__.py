@@ -14,7 +14,7 @@ from bench.registry import Registry
 __all__ = ["FAMILIES", "DatasetFacts", "PackageTask", "TaskFamily", "chance", "why_unmeasurable"]
 
 FAMILIES: Registry[TaskFamily] = Registry(
-    "a family of evaluation tasks", SHIPPED, absent="no family of evaluation tasks"
+    "a family of evaluation tasks", SHIPPED, absent="not a family of evaluation tasks"
 )
 _SCORED_BY = {
     "classification": "classes to be scored by",

@@ -74,7 +74,7 @@ class TaskFamily:
     def __post_init__(self) -> None:
         """ValueError if the main metric is none of the metrics."""
         if self.main and self.main not in self.metrics:
-            raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is none of {list(self.metrics)}")
+            raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is not one of {list(self.metrics)}")
 
     @property
     def needs_noise(self) -> bool:

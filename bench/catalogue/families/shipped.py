@@ -155,8 +155,8 @@ SHIPPED = (
         title="Success of the poison",
         short="Attack",
         text="With the poison's trigger in every test image: the share of images of other classes that get the "
-        "target class (less is better), the same share without the trigger, and the accuracy without it. Of a targeted "
-        "attack: the share of the chosen images that get their wrong class, and the accuracy on the others.",
+        "target class (lower is better), the same share without the trigger, and the accuracy without it. Of a "
+        "targeted attack: the share of the chosen images that get their wrong class, and the accuracy on the others.",
         metrics=_ATTACKS,
         main="attack_success",
         measure="bench.evaluation.noise.attack:attack_success",
@@ -189,7 +189,7 @@ SHIPPED = (
         title="What was memorised of the training pairs",
         short="Memorised",
         text="Of up to 8,192 training pairs: the share of corrupted pairs whose given, wrong caption is ranked above "
-        "1,023 fixed distractors (memorised, less is better), the share of them whose true caption is ranked above "
+        "1,023 fixed distractors (memorised, lower is better), the share of them whose true caption is ranked above "
         "the given one (corrected), the share of clean pairs whose caption is ranked first (learned), and the AUROC of "
         "finding the corrupted pairs.",
         metrics={"memorised": "memorised", "corrected": "corrected", "learned": "learned", "auroc": "AUROC"},

@@ -36,7 +36,7 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
     n, total = len(imported.keys), len(imported.captions.flatten())
     for stack, count, rows in ((imported.image, n, "keys"), (imported.text, total, "captions")):
         if stack is not None and len(stack) != count:
-            raise UserError(f"{stack.name}: has {len(stack):,} rows for {count:,} {rows}; they must be equally many")
+            raise UserError(f"{stack.name}: has {len(stack):,} rows for {count:,} {rows}; the numbers must be equal")
     keys = pa.array(imported.keys, pa.large_string())
     order = pc.sort_indices(keys).to_numpy().astype(np.int64)
     captions = imported.captions.take(pa.array(order))

@@ -84,7 +84,7 @@ def _stack(folder: Path, kind: str, metadata: dict[int, Path], tables: dict[int,
     for number, path in files.items():
         if len(arrays[str(path)]) != len(tables[number]):
             rows = f"{len(arrays[str(path)]):,} rows, {metadata[number].name} has {len(tables[number]):,}"
-            raise UserError(f"{path}: has {rows}; they must be equally many")
+            raise UserError(f"{path}: has {rows}; the numbers must be equal")
     return stacked(str(folder / kind), arrays)
 
 

@@ -51,7 +51,7 @@ def pack_shards(
     if not packed:
         raise UserError(f"{source}: none of {len(faults):,} pairs can be packed; {out / FAULTS_FILE} says why of each")
     reasons = ", ".join(f"{number:,} {reason}" for reason, number in Counter(one.reason for one in faults).items())
-    left = f"omitted {len(faults):,} ({reasons}), listed in {out / FAULTS_FILE}" if faults else "left out none"
+    left = f"omitted {len(faults):,} ({reasons}), listed in {out / FAULTS_FILE}" if faults else "omitted none"
     return [f"{out}: {packed:,} pairs in {len(jobs)} shards; {left}"]
 
 

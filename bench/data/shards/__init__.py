@@ -34,7 +34,7 @@ def load_shard_pairs(settings: DataSettings) -> ShardPairs:
 def _load(settings: DataSettings, path: Path, _changed: int) -> ShardPairs:
     for gone in missing_shard_data(settings):
         locations = ", ".join(gone.looked)
-        raise UserError(f"{gone.what}: not there; looked for {locations}. To get it: {gone.get}")
+        raise UserError(f"{gone.what}: not found; looked in {locations}. To get it: {gone.get}")
     index = Index.read(path)
     return ShardPairs(settings, index, _paths(settings, path, index.about, _there(settings)))
 

@@ -180,5 +180,5 @@ def refuse_odd_shares(planned: Sequence[Planned], ranks: int) -> None:
         if batch // ranks % group and grouped_norms(build_model(run, InputsReader().for_model(run))[0]):
             raise UserError(
                 f"train.bn_group: {group} does not divide the {batch // ranks} pairs of batch {batch} that each of "
-                f"{ranks} processes has; use fewer processes, or a smaller bn_group (which makes other runs)"
+                f"{ranks} processes has; use fewer processes, or a smaller bn_group (which gives other runs)"
             )
