@@ -21,7 +21,7 @@ def reference(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="A folder with one folder per comparison.")] = Path(
         "results/reference"
     ),
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where; else beside the archives.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: next to the archives.")] = None,
 ) -> None:
     """Write pages and tables of committed comparisons from their archives, an index, and what holds of the papers.
 
@@ -41,9 +41,9 @@ def submit(
     ] = None,
     plugin: options.Plugins = None,
 ) -> None:
-    """Write the finished runs of a suite to a checked bundle for a pull request: no weights, but outcomes and ledgers.
+    """Write the finished runs of a suite to a checked bundle for a pull request: no weights.
 
-    Runs that are not finished are listed and left out. Nothing is written unless the bundle passes `bench board check`.
+    Runs that are not finished are listed and omitted. Nothing is written unless the bundle passes `bench board check`.
     """
     load_plugins(plugin)
     from bench.board.retrain import write_submission as submitted
@@ -64,7 +64,7 @@ def check(
     ] = None,
     rerun: Annotated[
         str | None,
-        typer.Option("--rerun", metavar="RUN|cheapest", help="Train a run of the one bundle again; note the outcome."),
+        typer.Option("--rerun", metavar="RUN|cheapest", help="Retrain a run of the one bundle; record the outcome."),
     ] = None,
     plugin: options.Plugins = None,
 ) -> None:
@@ -100,7 +100,7 @@ def site(
         list[Path] | None,
         typer.Argument(metavar="[RESULTS]...", help="Stores, archives, or folders of them; results/reference, /board."),
     ] = None,
-    home: Annotated[str, typer.Option("--home", metavar="URL", help="The documentation, which it links to.")] = "",
+    home: Annotated[str, typer.Option("--home", metavar="URL", help="Address of the documentation to link to.")] = "",
 ) -> None:
     """Write the board over stored comparisons: one page with filters and sorting, and a CSV file."""
     from bench.board.bundle import check_bundle

@@ -92,8 +92,8 @@ def get(
 @app.command("stand-in")
 def stand_in(
     suite: SuiteName,
-    out: Annotated[Path, typer.Argument(metavar="DIR", help="A new data folder, for stand-ins alone.")],
-    pairs: Annotated[int, typer.Option("--pairs", min=32, help="Training pairs, at most.")] = 2_000,
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="A new data folder, only for stand-ins.")],
+    pairs: Annotated[int, typer.Option("--pairs", min=32, help="Maximum number of training pairs.")] = 2_000,
 ) -> None:
     """Write small data under the names of a suite's own, in the true formats, to try the suite without the real data.
 
@@ -119,17 +119,17 @@ def shard(
         typer.Option("--images", metavar="DIR", help="Folder that paths are relative to; default: the input's."),
     ] = None,
     image_column: Annotated[
-        str | None, typer.Option("--image-column", metavar="NAME", help="Default: filepath; of Parquet: image.")
+        str | None, typer.Option("--image-column", metavar="NAME", help="Default: filepath; for Parquet: image.")
     ] = None,
     caption_column: Annotated[
         str | None,
-        typer.Option("--caption-column", metavar="NAME", help="Default: title; of Parquet: caption or text."),
+        typer.Option("--caption-column", metavar="NAME", help="Default: title; for Parquet: caption or text."),
     ] = None,
     key_column: Annotated[
         str | None, typer.Option("--key-column", metavar="NAME", help="The column of keys; default: numbers.")
     ] = None,
     split: Annotated[
-        list[str] | None, typer.Option("--split", metavar="NAME", help="Of Karpathy's JSON; may be repeated.")
+        list[str] | None, typer.Option("--split", metavar="NAME", help="A split of Karpathy's JSON; may be repeated.")
     ] = None,
     per_shard: Annotated[int, typer.Option("--per-shard", min=1, help="Pairs per shard.")] = 10_000,
     workers: Workers = None,

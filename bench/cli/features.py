@@ -37,14 +37,14 @@ TextModel = Annotated[
 ]
 Evaluation = Annotated[
     list[str] | None,
-    typer.Option("--evaluation", metavar="NAME", help="An evaluation set as well; may be repeated."),
+    typer.Option("--evaluation", metavar="NAME", help="Also an evaluation set; may be repeated."),
 ]
 ForSuite = Annotated[
     str | None,
-    typer.Option("--for", metavar="SUITE", help="The evaluation sets of a suite on these features as well."),
+    typer.Option("--for", metavar="SUITE", help="Also the evaluation sets that a suite on these features reads."),
 ]
 Prompts = Annotated[
-    Path | None, typer.Option("--prompts", metavar="FILE", help="Further texts, one per line, beside the captions.")
+    Path | None, typer.Option("--prompts", metavar="FILE", help="Further texts besides the captions, one per line.")
 ]
 Views = Annotated[int, typer.Option("--views", min=1, max=64, help="Stored views; all but the first are augmented.")]
 

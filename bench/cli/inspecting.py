@@ -28,11 +28,11 @@ def embeddings(
         typer.Argument(metavar="[LABEL]...", help="Labels of the suite; default: the baseline and the best other one."),
     ] = None,
     noise: Annotated[
-        str | None, typer.Option("--noise", metavar="LABEL", help="As in tables; default: the highest rate.")
+        str | None, typer.Option("--noise", metavar="LABEL", help="Name in tables; default: that of the highest rate.")
     ] = None,
     count: Annotated[int, typer.Option("--count", min=5, max=5000, help="Number of training pairs.")] = 300,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, max=2**32 - 1, help="Of t-SNE; the map is the same each time.")
+        int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of t-SNE; the same seed gives the same map.")
     ] = 0,
     results: options.Results = RESULTS,
     data: options.DataFolder = None,
@@ -68,9 +68,9 @@ def embeddings(
 def state(
     run: options.RunId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A vector of its state, such as zeta_image.")],
-    count: Annotated[int, typer.Option("--count", min=1, max=1000, help="Pairs at each end.")] = 10,
+    count: Annotated[int, typer.Option("--count", min=1, max=1000, help="Number of pairs at each end.")] = 10,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with the pictures.")
     ] = None,
     csv_file: options.CsvFile = None,
     results: options.Results = RESULTS,

@@ -15,9 +15,9 @@ from bench.errors import UserError
 def methods(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[METHOD]...", help="Everything known of these; otherwise one line per method."),
+        typer.Argument(metavar="[METHOD]...", help="Describe these in full; default: one line per method."),
     ] = None,
-    cite: Annotated[bool, typer.Option("--cite", help="Print their BibTeX, entries that several share once.")] = False,
+    cite: Annotated[bool, typer.Option("--cite", help="Print their BibTeX entries, shared ones once.")] = False,
     suite: Annotated[str | None, typer.Option("--suite", metavar="SUITE", help="The methods of a suite.")] = None,
     plugin: Plugins = None,
 ) -> None:
@@ -43,7 +43,7 @@ def methods(
 
 
 def new_method(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the method and its file, as in my_loss.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the method and its file, such as my_loss.")],
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where the two files go.")] = Path(),
 ) -> None:
     """Write a method to start from, a complete loss in 40 lines, and its test; docs/new_method.md goes on from it."""
@@ -54,7 +54,7 @@ def new_method(
 
 def check(
     method: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="A method, or a file with one.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All methods, then a matrix.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Check all methods; print a matrix.")] = False,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the results there too, as JSON.")
     ] = None,

@@ -18,7 +18,7 @@ Rate = Annotated[float | None, typer.Option("--rate", help="One of the suite's r
 Seed = Annotated[int | None, typer.Option("--seed", help="One of the suite's seeds; default: the first.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="One of the suite's kinds; default: the first.")]
 Count = Annotated[int, typer.Option("--count", min=1, help="Pairs to show.")]
-Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write a page with the pictures as well.")]
+Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with the pictures.")]
 
 
 @app.command()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A YAML file, or the name of a shipped suite.")]
 SomeSuite = Annotated[
-    str | None, typer.Argument(metavar="[SUITE]", help="A YAML file, or the name of a shipped suite; all without it.")
+    str | None, typer.Argument(metavar="[SUITE]", help="A YAML file, or the name of a shipped suite; default: all.")
 ]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run's id, or enough of its beginning.")]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where results are stored.")]
@@ -33,11 +33,9 @@ Plugins = Annotated[
 ]
 DataFolder = Annotated[
     Path | None,
-    typer.Option(
-        "--data", metavar="DIR", help="The data folder; $BENCH_DATA or ./data unless said.", show_default=False
-    ),
+    typer.Option("--data", metavar="DIR", help="The data folder; default: $BENCH_DATA or ./data.", show_default=False),
 ]
-CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as well.")]
+CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the table to this file.")]
 
 
 def jobs_number(text: str) -> int | None:
@@ -50,7 +48,7 @@ def jobs_number(text: str) -> int | None:
 
 
 # Options of `bench run`
-Only = Annotated[list[str] | None, typer.Option("--only", metavar="LABEL", help="Only this method; may be repeated.")]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="LABEL", help="Only this entry; may be repeated.")]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1", help="Only these of the suite's seeds.")]
 Jobs = Annotated[
     int | None,
@@ -71,7 +69,7 @@ LauncherName = Annotated[
     typer.Option("--launcher", metavar="NAME", help="; ".join(f"{one.name}: {one.about}" for one in LAUNCHERS) + "."),
 ]
 Track = Annotated[
-    str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Stream metrics there as well.")
+    str | None, typer.Option("--track", metavar="tensorboard|wandb", help="Also stream metrics to this tracker.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the runs, their cost and what is missing; execute nothing.")
@@ -84,10 +82,10 @@ QueuedSuites = Annotated[
     typer.Option("--suite", metavar="NAME", help="Only this queued suite; may be repeated.", show_default="all"),
 ]
 GpuName = Annotated[
-    str | None, typer.Option("--gpu", metavar="NAME", help="With --dry-run: hours of this card, such as a100.")
+    str | None, typer.Option("--gpu", metavar="NAME", help="With --dry-run: hours on this GPU, such as a100.")
 ]
 Utilisation = Annotated[
-    float | None, typer.Option("--utilisation", metavar="SHARE", help="With --gpu: of the card's peak; 0.35.")
+    float | None, typer.Option("--utilisation", metavar="SHARE", help="With --gpu: share of its peak; default: 0.35.")
 ]
 
 # Options of `bench eval`
@@ -98,14 +96,14 @@ CheckpointFile = Annotated[
         help="A run's weights or checkpoint, a state dict, open_clip's MODEL/TAG, or an exported folder.",
     ),
 ]
-TasksOf = Annotated[str, typer.Option("--suite", metavar="SUITE", help="Whose tasks and towers: a file or a name.")]
+TasksOf = Annotated[str, typer.Option("--suite", metavar="SUITE", help="Suite with tasks and towers, by file or name.")]
 ReadAs = Annotated[
     str | None,
-    typer.Option("--method", metavar="LABEL", help="Reads a file that is not a run's; default: the suite's baseline."),
+    typer.Option("--method", metavar="LABEL", help="Method for a file that is not a run's; default: the baseline."),
 ]
 Architecture = Annotated[
     str | None,
-    typer.Option("--towers", metavar="MODEL", help="The file is a state dict of this architecture of open_clip."),
+    typer.Option("--towers", metavar="MODEL", help="The open_clip architecture of a state dict."),
 ]
 RESULTS = Path("results")
 

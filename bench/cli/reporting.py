@@ -17,7 +17,7 @@ def report(
     results: options.Results = RESULTS,
     data: options.DataFolder = None,
     figures: Annotated[
-        str, typer.Option("--figures", metavar="WIDTHS", help="PDFs for a paper: page, or column as well.")
+        str, typer.Option("--figures", metavar="WIDTHS", help="PDFs for a paper: page, or also column.")
     ] = "page",
     methods: Annotated[
         str, typer.Option("--methods", metavar="A,B|K", help="Rows of tables/paper.tex: labels, or the K best.")

@@ -134,7 +134,7 @@ def verify(
 def retrain(
     run: options.RunId,
     weights: Annotated[
-        bool, typer.Option("--weights", help="Train it in this store, for final weights that it lost.")
+        bool, typer.Option("--weights", help="Train it in this store, to restore lost final weights.")
     ] = False,
     results: options.Results = RESULTS,
     plugin: options.Plugins = None,

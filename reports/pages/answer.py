@@ -17,16 +17,16 @@ from reports.tables.table import show, signed
 from reports.tables.vs_baseline import interval, resolution_text
 from reports.vocabulary import metric_label
 
-MANY_SEEDS = 10  #: beyond which more are no next step
+MANY_SEEDS = 10  #: beyond these, more seeds are not suggested
 NAMED = 4  #: methods that a sentence names; the table has them all
 
 
 def question(results: Results) -> str:
-    """The question that the suite's headline number answers."""
+    """The question that the suite's primary metric answers."""
     measure = next((one.measure for one in headline_contrasts(results)), None)
     what = measure.column.label if measure else " ".join(primary(results))
-    base = results.named(results.baseline)
-    return f"Is a method significantly better than {base} on {what}?"
+    lower = "" if measure is None or measure.column.higher_is_better else " (lower is better)"
+    return f"Is a method significantly better than {results.named(results.baseline)} on {what}{lower}?"
 
 
 def verdict(results: Results) -> str:
@@ -48,7 +48,7 @@ def verdict(results: Results) -> str:
 
 
 def scoreboard(results: Results) -> list[tuple[str, ...]]:
-    """A heading and a row a noise: the baseline's score, how many methods have which verdict, the best one, seeds."""
+    """A heading, and a row per noise: the baseline's score, methods by verdict, the best one, seeds."""
     base = results.named(results.baseline)
     rows: list[tuple[str, ...]] = [("noise", base, "better", "worse", "inconclusive", "best", "seeds")]
     for one in headline_contrasts(results.longest):
@@ -85,7 +85,7 @@ def next_step(results: Results) -> str:
     if not len(seeds) < wanted <= MANY_SEEDS:
         gains = [one.gains for one in headline_contrasts(results.longest)]
         best = max(rest, key=lambda label: sum(own[label].value for own in gains if label in own))
-        return f"All of one method: bench compare {results.suite} {shlex.quote(best)}"
+        return f"Everything on one method: bench compare {results.suite} {shlex.quote(best)}"
     more = [*seeds, *(seed for seed in range(wanted) if seed not in seeds)][:wanted]
     minutes = _seconds(results) * (len(more) - len(seeds)) / len(seeds) / 60
     return f"For {what}: bench run {results.suite} --set 'seeds={more}', about {max(1, round(minutes))} min here"
@@ -102,20 +102,20 @@ def _seconds(results: Results) -> float:
 
 
 def answers(results: Results) -> list[str]:
-    """One paragraph a noise: who is significantly better or worse, by how much, and what the seeds can detect."""
+    """One paragraph per noise: who is significantly better or worse, by how much, what the seeds can detect."""
     known = headline_contrasts(results)
     contrasts = {one.noise: one for one in known}
     return [_answer(results, one, contrasts.get(results.clean(one.noise) or "")) for one in known]
 
 
 def validity_sentences(results: Results, rows: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """Whether the comparison can speak of robustness, a sentence a noise, and of these rows in particular."""
+    """Whether the comparison, and these rows in particular, can speak of robustness: a sentence per noise."""
     shown = (one for one in validity(results, rows) if one.noise in results.longest.noises)
     return tuple(f"{QUESTION} {one.sentence}" for one in shown)
 
 
 def paragraphs(results: Results) -> tuple[str, ...]:
-    """What the seeds answer, a paragraph a noise, how good the last weights are, and what the methods cost.
+    """What the seeds answer, a paragraph per noise; how good the last weights are; what the methods cost.
 
     Of several budgets the longest of each noise; before them, from which budget on a method is better or worse.
     """
@@ -124,7 +124,7 @@ def paragraphs(results: Results) -> tuple[str, ...]:
 
 
 def last_answer(results: Results) -> str:
-    """What the last weights lack of the best along the runs; "" where nothing was measured on the way."""
+    """How far the last weights are behind the best along the runs; "" where only the last were measured."""
     named, lost = along(results), dict[tuple[str, str], list[float]]()
     sign = 1 if results.directions.get(named, True) else -1
     for run in results.runs:
@@ -137,11 +137,11 @@ def last_answer(results: Results) -> str:
     means = {place: mean(own) for place, own in lost.items()}
     label, noise = max(means, key=means.__getitem__)
     most = f"{100 * means[label, noise]:.1f} points behind the best ({results.named(label)}, {noise})"
-    return f"Last and best: along the runs, the last weights are at most {most} on {metric_label(named[2])}."
+    return f"Last and best: averaged over seeds, the last weights are at most {most} on {metric_label(named[2])}."
 
 
 def cost_answer(results: Results) -> str:
-    """What the methods cost beside the baseline, in training FLOPs; "" if it is not known."""
+    """What the methods cost compared with the baseline, in training FLOPs; "" if it is not known."""
     costs = relative_costs(results)
     if not costs:
         return ""
@@ -149,7 +149,7 @@ def cost_answer(results: Results) -> str:
     unit = f"times {results.named(results.baseline)}'s training FLOPs"
     if max(abs(cost - 1) for cost in costs.values()) <= ALIKE:
         ends = dict.fromkeys(f"{costs[one]:.2f}" for one in (least, most))
-        return f"Cost: all methods alike, {' to '.join(ends)} {unit}."
+        return f"Cost: about the same for all methods, {' to '.join(ends)} {unit}."
     ends = dict.fromkeys(f"{costs[one]:.2f} ({results.named(one)})" for one in (least, most))
     return f"Cost: from {' to '.join(ends)} {unit}."
 
@@ -182,14 +182,14 @@ def _detected(contrast: Contrast) -> str:
         f"{100 * size:.1f} points" if size <= contrast.measure.column.most else "no difference"
         for size in (one.adjusted, one.value)
     )
-    what = f"{one.n} seeds detect {family} when all {one.rows} methods are tested, {alone} when one is"
+    what = f"{one.n} seeds detect {family} if all {one.rows} methods are tested, {alone} if only one is"
     what += f" ({100 * POWER:.0f} % power)"
     if not contrast.gap or not contrast.resolution:
         return f"{what}."
     gap = contrast.as_difference(contrast.gap).value
     changes = f"{'gains' if contrast.gap.value >= 0 else 'loses'} {100 * abs(gap):.1f} points"
     return (
-        f"{what}; training on the clean pairs alone {changes}, {resolution_text(contrast.resolution)} times the latter."
+        f"{what}; training only on the clean pairs {changes}, {resolution_text(contrast.resolution)} times the latter."
     )
 
 
@@ -206,7 +206,7 @@ def _listed(results: Results, contrast: Contrast, word: str, clean: Contrast | N
 
 
 def _difference(contrast: Contrast, label: str) -> str:
-    """ "+2.1 (0.4 to 3.8"; where less is better "54.4 % → 28.2 %, -26.2 (-30.0 to -22.4"."""
+    """ "+2.1 (0.4 to 3.8"; where lower is better "54.4 % → 28.2 %, -26.2 (-30.0 to -22.4"."""
     test, change = contrast.as_difference(contrast.gains[label]), ""
     if not contrast.measure.column.higher_is_better:
         own, base = contrast.values[label], contrast.values[contrast.baseline]

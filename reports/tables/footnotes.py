@@ -19,7 +19,7 @@ BOLD = (
     "Bold: no method of its column is significantly better under the same noise (paired t-test over the seeds that "
     "both have; Holm at 5 % over all pairs of methods, and over the methods against the baseline)."
 )
-SAME_SHARE = 0.005  #: shares of pairs that differ by less are called the same
+SAME_SHARE = 0.005  #: shares of pairs that differ by less count as equal
 _ENVIRONMENT = ("packages", "hardware", "commit")
 
 
@@ -31,30 +31,30 @@ def notes_for(rows: Sequence[Row]) -> dict[str, str]:
         notes[OVER_BUDGET] = "at least one of its runs spent more than the budget allows"
     if any(unverified(row.fidelity) for row in rows):
         notes[UNVERIFIED] = (
-            "not verified: the paper leaves parts of this method open, and our adapter filled them in, or its file "
-            "claims to equal other code without values that show it"
+            "not verified: the paper leaves parts of this method open, which our adapter fills in, or its file claims "
+            "to equal other code without values that show it"
         )
     knowledge = sorted({row.uses for row in rows if row.uses})
     if knowledge:
         notes[TOLD] = f"uses {' or '.join(knowledge)}, which no method has: never bold, never ranked"
         if any(row.uses and row.compared for row in rows):
-            notes[TOLD] += ", but for what the baseline uses as well"
+            notes[TOLD] += ", unless the baseline uses the same"
     if any(row.unlearned for row in rows):
-        notes[UNLEARNED] = f"has not learned: its headline number is not significantly above {LEARNED:g} times chance"
-        notes[UNLEARNED] += " under this noise, so nothing of it is tested"
+        notes[UNLEARNED] = f"has not learned: its primary metric is not significantly above {LEARNED:g} times chance"
+        notes[UNLEARNED] += " under this noise, so it takes part in no test"
     if any(cell.measured and cell.lacking for cell in cells):
-        notes["n="] = "fewer seeds than planned; the list of runs says what the others lack"
+        notes["n="] = "fewer seeds than planned; the list of runs says why"
     if any(cell.state == "not applicable" for cell in cells):
         notes["n/a"] = (
-            "not applicable: there is no fixed set of corrupted pairs to find, the row was told which they are, or the "
-            "method needs what stored features lack; needs variances that the method does not have; of costs, the "
-            "baseline made no step"
+            "not applicable: there is no fixed set of corrupted pairs to find, or the row is told which they are; the "
+            "method needs what stored features lack; the metric needs variances that the method does not have; or, for "
+            "costs, the baseline takes no step"
         )
     return notes
 
 
 def method_row(results: Results, label: str, cells: Iterable[Cell], noise: str = "") -> Row:
-    """The line of a row of the suite, under a noise or for all."""
+    """A table row for an entry of the suite, under a noise or for all."""
     entry = results.methods[label]
     return Row(label, tuple(cells), noise, label, label in results.ranked, entry["fidelity"], uses(entry))
 
@@ -93,16 +93,16 @@ def context(results: Results) -> tuple[str, ...]:
 
 
 def _features(results: Results) -> Iterable[str]:
-    """Which encoders made the stored features, where second views come from, and which rows do without runs."""
+    """Which encoders made the stored features, where second views come from, and which entries have no runs."""
     features = results.plan["data"].get("features")
     if features is not None:
         sides = {kind: features[kind] for kind in ("image", "text") if kind in features}
-        encoders = [f"{kind}s by {one['name']} ({one['width']} numbers)" for kind, one in sides.items()]
+        encoders = [f"{kind}s by {one['name']} ({one['width']} dimensions)" for kind, one in sides.items()]
         views = features.get("image", {}).get("views", 1)
         stored = f"{views} stored views" if views > 1 else ""
-        dropped = f"{100 * features['dropout']:g} % of an image's numbers dropped" if features["dropout"] else ""
+        dropped = f"{100 * features['dropout']:g} % of an image's dimensions dropped" if features["dropout"] else ""
         second = " with ".join(filter(None, (stored, dropped))) or "none"
-        made = ", ".join(encoders) or "not here yet"
+        made = ", ".join(encoders) or "not there yet"
         yield f"Trained on stored features: {made}; further views of an image: {second}."
     for entry in results.methods.values():
         for reason in dict.fromkeys(entry.get("inapplicable", {}).values()):
@@ -124,8 +124,8 @@ def other_protocols(results: Results) -> Iterable[str]:
         own, other = protocol_name(results.plan["protocol"]), protocol_name(label)
         named = ", ".join(f"{dataset} {task} ({count})" for (dataset, task), count in tasks.items())
         yield (
-            f"Missing under this suite's evaluation protocol, {own}, but stored under {other} (in brackets the number "
-            f"of runs): {named}. `bench run {results.suite}` measures them under {own}."
+            f"Missing under this suite's evaluation protocol, {own}, but stored under {other} (number of runs in "
+            f"parentheses): {named}. `bench run {results.suite}` measures them under {own}."
         )
 
 
@@ -140,7 +140,7 @@ def _seeds(results: Results, rows: Sequence[Row]) -> Iterable[str]:
     if len(seeds) == 1:
         yield (
             f"One seed ({seeds[0]}), n = 1: there is no standard deviation, and nothing is bold, because one seed "
-            "cannot tell a better method from a lucky one."
+            "cannot distinguish a better method from a lucky one."
         )
         return
     yield f"Mean ± standard deviation over {planned_seeds(results)}."
@@ -185,7 +185,7 @@ def _budget(budget: Mapping[str, Any]) -> str:
 
 
 def _treatments(results: Results) -> Iterable[str]:
-    """Which rows of the tables saw a part of the pairs, how much of them, and how often."""
+    """Which rows of the tables trained on only some of the pairs, on how many, and how often."""
     rows = results.plan["data"]["rows"]
     for label, entry in results.methods.items():
         keep, name = entry.get("keep"), results.named(label)
@@ -198,19 +198,19 @@ def _treatments(results: Results) -> Iterable[str]:
             external = ""
             if elsewhere := keep.get("external"):  # weights whose training is not charged
                 known = f", sha256 {elsewhere['hash'][:HASH]}" if elsewhere["hash"] else ""
-                external = f" ({elsewhere['name']}{known}), whose training no budget and no cost here contains"
+                external = f" ({elsewhere['name']}{known}), whose training is in no budget and no cost here"
             known = _true_share(results, label) if scorer or external else ""
             yield f"{name}: trained on {keep['about']}{scorer}{external}{share}; {TREATMENTS[keep['rule']]}{known}."
         if entry.get("untrained"):
-            begun = f"begins with {begins_at(entry)}" if begins_at(entry) else "is fresh"
-            yield f"{name}: not trained here: the row measures the weights that it {begun}, and spends nothing."
+            begun = f"its start, {begins_at(entry)}," if begins_at(entry) else "its initial weights"
+            yield f"{name}: not trained here: the row measures {begun} and spends nothing."
         if average := entry.get("average"):
-            share = f"{average:g} of the weights that it begins with and {1 - average:g} of those that it trains"
-            yield f"{name}: the same row's weights averaged, {share}; no further step."
+            share = f"{average:g} of the weights that it starts from and {1 - average:g} of those that it trains"
+            yield f"{name}: averaged weights, {share}; no further step."
 
 
 def _true_share(results: Results, label: str) -> str:
-    """The noises under which a row keeps the very share of the pairs that is clean, as text that follows."""
+    """The noises under which a row keeps exactly the share of pairs that is clean, as text to append."""
     rows, noises = results.plan["data"]["rows"], results.noises
     at = dict.fromkeys(
         run.noise
@@ -226,7 +226,7 @@ def _true_share(results: Results, label: str) -> str:
 
 
 def _selections(results: Results) -> Iterable[str]:
-    """By which pairs the weights that a row reads of its runs were chosen."""
+    """By which pairs the weights were chosen at which a row reads its runs."""
     rows: dict[str, list[str]] = {}
     for label, entry in results.methods.items():
         rows.setdefault(entry.get("select", LAST), []).append(label)
@@ -234,9 +234,9 @@ def _selections(results: Results) -> Iterable[str]:
     for select, labels in rows.items():
         if select != LAST:
             yield (
-                f"{', '.join(map(results.named, labels))}: of each run the weights of highest mean recall on held-out "
-                f"pairs, {whose.get(select, select)}, among those along the run and the last. The whole run is "
-                "charged; what is measured on the last weights alone is n/a."
+                f"{', '.join(map(results.named, labels))}: of each run, the weights with the highest mean recall on "
+                f"held-out pairs ({whose.get(select, select)}), among those along the run and the last. The whole run "
+                "is charged; what is measured only on the last weights is n/a."
             )
 
 
@@ -259,7 +259,7 @@ def _mixed(results: Results) -> Iterable[str]:
     for (dataset, task), counts in sorted(results.mixed.items()):
         runs = ", ".join(f"{data[:HASH]} in {count} runs" for data, count in sorted(counts.items()))
         yield (
-            f"{dataset} {task}: runs were measured on different data ({runs}), so nothing there is bold or a win. "
+            f"{dataset} {task}: runs were measured on different data ({runs}), so nothing there is bold or tested. "
             "`bench run` measures again what is removed from a run's folder evaluations/."
         )
 
@@ -268,7 +268,7 @@ def _versions(runs: Sequence[RunResult]) -> Iterable[str]:
     counts = Counter(run.training_version for run in runs if run.training_version is not None)
     if len(counts) > 1:
         listed = ", ".join(f"{count} runs of training version {version}" for version, count in sorted(counts.items()))
-        yield f"Mixed versions of the runner ({listed}), so differences may not be the methods'."
+        yield f"Mixed versions of the runner ({listed}), so differences may not be due to the methods."
 
 
 def _environments(runs: Sequence[RunResult]) -> Iterable[str]:
@@ -277,7 +277,7 @@ def _environments(runs: Sequence[RunResult]) -> Iterable[str]:
         for name, value in _flat({key: environment.get(key) for key in _ENVIRONMENT}):
             parts.setdefault(name, set()).add(str(value))
     if differing := [f"{name} {' / '.join(sorted(values))}" for name, values in parts.items() if len(values) > 1]:
-        yield f"Mixed environments, so small differences may not be the methods': {'; '.join(differing)}."
+        yield f"Mixed environments, so small differences may not be due to the methods: {'; '.join(differing)}."
 
 
 def _machines(runs: Sequence[RunResult]) -> Iterable[str]:
@@ -290,7 +290,7 @@ def _machines(runs: Sequence[RunResult]) -> Iterable[str]:
     if mixed:
         names = " and ".join(sorted(set[str]().union(*(devices[place] for place in mixed))))
         yield (
-            f"Machines mixed within a seed ({names}), so paired differences there are in part the machines': "
+            f"Machines mixed within a seed ({names}), so paired differences there are partly due to the machines: "
             f"{_places(mixed)}."
         )
 
@@ -304,7 +304,7 @@ def _changed_code(runs: Sequence[RunResult]) -> Iterable[str]:
 
 def _added(added: Iterable[tuple[str, int]]) -> Iterable[str]:
     if places := _places(added):
-        yield f"Added after results existed, so p values and intervals are not those of one planned look: {places}."
+        yield f"Added after results existed, so p-values and intervals are not those of one planned analysis: {places}."
 
 
 def _places(places: Iterable[tuple[str, int]]) -> str:

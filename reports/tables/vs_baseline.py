@@ -18,22 +18,22 @@ from reports.tables.table import Cell, Column, Row, Table, minus, signed
 
 _TESTS = (
     f"p: paired t-test over seeds, adjusted by Holm over the methods of a column; it takes {MINIMUM} seeds. Better and "
-    "worse: p at most 0.05. The interval has the level of its step of Holm's procedure (95 % or more), so that it "
-    "leaves out 0 where the difference is significant, and only there."
+    "worse: p at most 0.05. The interval has the level of its step of Holm's procedure (95 % or more), so it excludes "
+    "0 exactly where the difference is significant."
 )
 _SAME = (
     f"Practically the same: the difference is shown to be within {100 * MARGIN:.0f} % of the oracle's, a margin fixed "
     "for all suites (two one-sided t-tests at 5 %, Holm over the methods of a column)."
 )
 _DETECTABLE = (
-    f"Detectable difference: what a paired t-test shows with {100 * POWER:.0f} % power, from the noncentral t "
+    f"Detectable difference: what a paired t-test detects with {100 * POWER:.0f} % power, from the noncentral t "
     "distribution and the standard deviation of (method - baseline) over seeds; median over methods, those near chance "
-    "left out. It is adjusted as the tests are: at 5 % over the number of methods that are tested, the first step of "
+    "excluded. It is adjusted as the tests are: at 5 % divided by the number of tested methods, the first step of "
     "Holm's procedure. Of one method alone: at 5 %. None: more than 100 points."
 )
 _RESOLUTION = (
-    "Resolution: the oracle's difference in detectable differences of one method alone. Below 1 the suite cannot show "
-    "the whole effect of the noise; at 10, a method that recovers a tenth of it."
+    "Resolution: the oracle's difference divided by the detectable difference of one method alone. Below 1 the suite "
+    "cannot detect even the full effect of the noise; at 10 it detects a method that recovers a tenth of it."
 )
 _RECOVERED = (
     "Recovered gap: mean of (method - baseline) over mean of (oracle - baseline), the oracle being the baseline "
@@ -41,20 +41,20 @@ _RECOVERED = (
     "than the oracle. Interval (95 %): Fieller over seeds."
 )
 _UNRESOLVED = (
-    "Gap not resolved: oracle and baseline are not distinguishable over the seeds that all three have, so the share "
-    f"means nothing (or these are fewer than {MINIMUM})."
+    "Gap not resolved: oracle and baseline are not significantly different over the seeds that all three have, so the "
+    f"share means nothing (or these are fewer than {MINIMUM})."
 )
 _KEPT = (
-    "Kept: mean score under noise over own mean on clean pairs at the same budget, interval (95 %): Fieller over the "
-    "seeds that both have. Against the baseline: 100 (ln(noisy / clean) - ln(the baseline's noisy / clean)), paired by "
-    "seed; p: t-test, adjusted by Holm over the methods of a noise, and its interval as well. The oracle's clean score "
-    "is the baseline's."
+    "Kept: mean score under noise divided by the method's mean on clean pairs at the same budget; interval (95 %): "
+    "Fieller over the seeds that both have. Against the baseline: 100 (ln(noisy / clean) - ln(the baseline's noisy / "
+    "clean)), paired by seed; p: t-test, adjusted by Holm over the methods of a noise, as is its interval. The oracle's "
+    "clean score is the baseline's."
 )
-_SHARED = "All shares of a column have one denominator, so they err together. They are not ranked and not averaged."
+_SHARED = "All shares of a column have the same denominator, so they err together and are neither ranked nor averaged."
 
 
 def against_tables(results: Results, contrasts: Sequence[Contrast]) -> list[Table]:
-    """Differences to the baseline, recovered gap if the suite has an oracle, resolution; none without a test."""
+    """Differences from the baseline, recovered gap if the suite has an oracle, resolution; none without a test."""
     if not any(one.gains for one in contrasts):
         return []
     recovered = [recovered_table(results, contrasts)] if any(one.gap for one in contrasts) else []

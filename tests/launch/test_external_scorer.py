@@ -113,7 +113,7 @@ def test_scoring_is_charged_and_training_elsewhere_is_not(made: Store) -> None:
     assert (ledger["scoring"]["scorer"], ledger["scoring"]["scorer_training"]) == (known, "not charged")
     assert spent(ledger, "flops") == ledger["flops"] + ledger["scoring"]["flops"]
     (said,) = {note for table in tables(results) for note in table.footnotes if note.startswith("outside: ")}
-    assert f"under an external model (weights-100.safetensors, sha256 {known[:12]}), whose training no" in said
+    assert f"under an external model (weights-100.safetensors, sha256 {known[:12]}), whose training is in no" in said
 
 
 def test_the_budget_pays_for_the_scores_alone(weights: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The answer of a report: sentences and figures about the headline number, against the tests that they tell of."""
+"""The answer of a report: sentences and figures about the primary metric, against the tests that they tell of."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_a_paragraph_counts_and_names_what_the_tests_show(results: Results) -> N
         known = one.detectable
         assert known is not None
         sizes = (
-            f"{100 * known.adjusted:.1f} points when all 7 methods are tested, {100 * known.value:.1f} points when one"
+            f"{100 * known.adjusted:.1f} points if all 7 methods are tested, {100 * known.value:.1f} points if only one"
         )
         assert f"5 seeds detect {sizes} is (80 % power)" in text
     gap, resolution = headline_contrasts(results)[1].gap, headline_contrasts(results)[1].resolution
     assert gap is not None
     assert resolution is not None
-    gains = f"training on the clean pairs alone gains {100 * gap.value:.1f} points, {resolution.value:.1f} ("
+    gains = f"training only on the clean pairs gains {100 * gap.value:.1f} points, {resolution.value:.1f} ("
     assert gains in paragraphs[1]
 
 
@@ -234,7 +234,7 @@ def test_a_column_of_equal_costs_is_left_out(results: Results) -> None:
     )
     alike = Results(results.plan, runs)
     assert "relative cost" not in [column.name for column in tables(alike)[0].columns]
-    assert cost_answer(alike) == "Cost: all methods alike, 0.96 to 1.00 times CLIP's training FLOPs."
+    assert cost_answer(alike) == "Cost: about the same for all methods, 0.96 to 1.00 times CLIP's training FLOPs."
 
 
 def test_a_recovered_gap_is_printed_as_a_number_and_not_as_a_note(results: Results) -> None:
@@ -258,7 +258,7 @@ def test_figures_mark_what_is_not_verified(results: Results) -> None:
 
 
 def test_the_last_weights_are_told_beside_the_best_of_each_run(three: Store, results: Results) -> None:
-    assert last_answer(results) == "", "nothing was measured on the way"
+    assert last_answer(results) == "", "only the last weights were measured"
     along = load(SUITE, three)
     assert last_answer(along).endswith(
         "the last weights are at most 0.0 points behind the best (CLIP, 0 % shuffled captions) on top-1."
@@ -278,4 +278,4 @@ def test_the_last_weights_are_told_beside_the_best_of_each_run(three: Store, res
         replace(run, records={key: replace(one, higher_is_better=False) for key, one in run.records.items()})
         for run in runs
     ]
-    assert said not in last_answer(Results(along.plan, tuple(lower))), "where less is better the best is the lowest"
+    assert said not in last_answer(Results(along.plan, tuple(lower))), "where lower is better the best is the lowest"

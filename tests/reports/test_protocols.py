@@ -96,10 +96,10 @@ def test_a_higher_version_of_the_protocol_makes_old_numbers_missing(store: Store
     assert mean(store, SUITE, "clip") == "missing"
     notes = [note for note in tables(load(SUITE, store))[0].footnotes if "evaluation protocol" in note]
     assert [note.partition(":")[0] for note in notes] == [
-        "Missing under this suite's evaluation protocol, common 2, but stored under common 1 (in brackets the number "
-        "of runs)",
-        "Missing under this suite's evaluation protocol, common 2, but stored under nuclr 1 (in brackets the number "
-        "of runs)",
+        "Missing under this suite's evaluation protocol, common 2, but stored under common 1 (number of runs in "
+        "parentheses)",
+        "Missing under this suite's evaluation protocol, common 2, but stored under nuclr 1 (number of runs in "
+        "parentheses)",
     ]
     assert not any(draw_all(load(SUITE, store), {}, FIGURES).values())
 

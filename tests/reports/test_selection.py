@@ -104,7 +104,8 @@ def test_tables_show_it_and_say_what_was_measured_on_last_weights_alone(store: S
     assert list(results.ranked) == ["clip", "early"]
     assert "clean validation pairs" in made["overview"].notes["§"]
     assert any(
-        note.startswith("early: of each run the weights of highest mean recall") for note in made["cost"].footnotes
+        note.startswith("early: of each run, the weights with the highest mean recall")
+        for note in made["cost"].footnotes
     )
 
 
@@ -133,7 +134,7 @@ def test_if_the_baseline_is_chosen_by_clean_pairs_rows_alike_are_ranked(store: S
         assert list(results.ranked) == ["clip", "early", "told"]
         overview = tables(results)[0]
         assert {row.mark for row in overview.rows if row.method} == {"§"}
-        assert "what the baseline uses as well" in overview.notes["§"]
+        assert "unless the baseline uses the same" in overview.notes["§"]
         assert results.directions["emoji/train", "memorisation", "memorised"] is False
     finally:
         store.write_plan("tiny", plan)

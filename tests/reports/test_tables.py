@@ -75,7 +75,7 @@ def test_a_number_that_a_measured_task_does_not_have_is_not_applicable(
     store.write_plan(SUITE, plan)
     table = by_name(store)["attack_success"]
     place = {column.label: number for number, column in enumerate(table.columns)}
-    assert cell_of(table, "clip", NOISY, place["attack"]).value is not None
+    assert cell_of(table, "clip", NOISY, place["attack success"]).value is not None
     assert cell_of(table, "clip", NOISY, place["no trigger"]).state == "not applicable"
     assert cell_of(table, "siglip", NOISY, place["no trigger"]).state == "missing"
     plan["primary"] = {"dataset": "emoji/iid", "task": "attack_success/concept", "metric": "attack_success"}
@@ -277,14 +277,14 @@ def test_machines_within_a_seed_changed_code_and_added_seeds_are_said(three: Sto
     said = footnotes.context(Results({**results.plan, "added": [[NOISY, 2], [CLEAN, 2], [NOISY, 1]]}, tuple(one)))
     count = sum(run.environment.get("commit", "").endswith("+") for run in one)
     assert (
-        f"Machines mixed within a seed (a CPU and another CPU), so paired differences there are in part the machines': "
+        f"Machines mixed within a seed (a CPU and another CPU), so paired differences there are partly due to the machines: "
         f"{CLEAN}, seed 2; {NOISY}, seed 1." in said
     )
     assert (
         f"{count} of {len(one)} runs were made by code with uncommitted changes: {CLEAN}, seeds 0, 2; {NOISY}, seed 1."
         in said
     )
-    assert said[-1].endswith(f"not those of one planned look: {NOISY}, seeds 2, 1; {CLEAN}, seed 2.")
+    assert said[-1].endswith(f"not those of one planned analysis: {NOISY}, seeds 2, 1; {CLEAN}, seed 2.")
     assert "commit 0123456789ab / 111111111111+" in " ".join(said)
 
 
@@ -491,14 +491,14 @@ def test_numbers_of_a_csv_are_those_of_the_frame(values: tuple[object, ...]) -> 
     [
         (1, 0.0, "none"),
         (4, 0.0, "4 stored views"),
-        (1, 0.1, "10 % of an image's numbers dropped"),
-        (2, 0.25, "2 stored views with 25 % of an image's numbers dropped"),
+        (1, 0.1, "10 % of an image's dimensions dropped"),
+        (2, 0.25, "2 stored views with 25 % of an image's dimensions dropped"),
     ],
 )
 def test_a_table_says_where_second_views_of_features_come_from(views: int, dropout: float, words: str) -> None:
     features = {"dropout": dropout, "image": {"name": "ViT-B-32/openai", "width": 512, "views": views}}
     (note,) = footnotes._features(Results({"data": {"features": features}, "methods": []}, ()))
-    encoder = "images by ViT-B-32/openai (512 numbers)"
+    encoder = "images by ViT-B-32/openai (512 dimensions)"
     assert note == f"Trained on stored features: {encoder}; further views of an image: {words}."
 
 

@@ -115,7 +115,8 @@ def test_the_content_of_a_family_and_nothing_else_of_it_enters_ids(
 
 
 def test_messages_follow_from_the_entry(suite: Path) -> None:
-    with pytest.raises(UserError, match=r"towers.image: no image tower named 'pixel-mean'; did you mean 'pixel-means'\?"):
+    said = r"towers.image: no image tower named 'pixel-mean'; did you mean 'pixel-means'\?"
+    with pytest.raises(UserError, match=said):
         load_suite(suite, ["towers.image=pixel-mean"])
     with pytest.raises(UserError, match=r"towers.text: no text tower named 'pixel-means'"):
         load_suite(suite, ["towers.text=pixel-means"])

@@ -23,7 +23,7 @@ _PROMPTS = {
     "bprw_5": "BPRW K=5",
     "bprw_9": "BPRW K=9",
 }
-_ATTACKS = {"attack_success": "attack", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"}
+_ATTACKS = {"attack_success": "attack success", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"}
 
 
 def _emoji(*tasks: PackageTask) -> Mapping[str, tuple[PackageTask, ...]]:
@@ -137,7 +137,7 @@ SHIPPED = (
     ),
     TaskFamily(
         name="prompts",
-        title="Which prompts speak for a class",
+        title="Choice and weighting of prompts",
         short="Prompts",
         text="Zero-shot top-1 with all prompts alike or a single one; with variances also with the surer prompts, and "
         "with prompts weighted by how well they explain K labelled training images a class (BPRW).",
@@ -167,7 +167,7 @@ SHIPPED = (
     ),
     TaskFamily(
         name="noise_detection",
-        title="Finding the corrupted training pairs",
+        title="Detection of corrupted training pairs",
         short="Noise found",
         text="Every training pair is scored by the method's own confidence; corrupted pairs should get the lower "
         "scores.",
@@ -186,7 +186,7 @@ SHIPPED = (
     ),
     TaskFamily(
         name="memorisation",
-        title="What was memorised of the training pairs",
+        title="Memorisation of training pairs",
         short="Memorised",
         text="Of up to 8,192 training pairs: the share of corrupted pairs whose given, wrong caption is ranked above "
         "1,023 fixed distractors (memorised, lower is better), the share of them whose true caption is ranked above "
