@@ -85,8 +85,8 @@ def _refuse_to_empty(folder: Path, results: Results) -> None:
     lines = csv.DictReader(io.StringIO(text))
     measured = any(line.get(key) for line in lines for key in line if key and key.endswith(" n"))
     if measured:
-        kept = f"{written}: has numbers, and no run of the plan is in this store, so the report would have none"
-        raise UserError(f"{kept}; bring the runs with bench store import, or remove that file to write it all the same")
+        kept = f"{written}: has numbers, but no run of the plan is in this store, so a new report has none"
+        raise UserError(f"{kept}; bring the runs with bench store import, or remove that file to write it anyway")
 
 
 def is_fresh(suite: str, store: Store) -> bool:
@@ -147,11 +147,11 @@ def _files(
 
 
 def _unfit(pictures: Sequence[Picture], widths: Sequence[str]) -> Iterable[str]:
-    """Say of each width which figures are not drawn for it."""
+    """For each width, say which figures are not drawn."""
     lacking = {width: [one.name for one in pictures if width not in one.pdf] for width in widths}
     for width, left_out in ((width, found) for width, found in lacking.items() if found):
         size = f"{PAPER[width].width:g} inches wide and at most {PAPER[width].height:g} high"
-        yield f"no room in a {width} ({size}) at letters that can be read: {', '.join(left_out)}"
+        yield f"not legible in a {width} ({size}), so not drawn: {', '.join(left_out)}"
 
 
 def all_tables(results: Results) -> list[Table]:
@@ -176,7 +176,7 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
     from reports.figures.radar import radar
 
     if methods and name != "radar":
-        raise UserError(f"methods: the figure {name!r} shows all; the radar takes them")
+        raise UserError(f"methods: the figure {name!r} shows all methods; only the radar takes a choice")
     refuse_widths([width] if width else [], "width")
     learned = {} if name in FIGURES else read(results)
     known = names(results, learned)
@@ -188,7 +188,7 @@ def figure_of(results: Results, name: str, methods: Sequence[str] = (), width: s
         return made.figure
     if width:
         figure_of(results, name, methods)  # raises if it has no numbers
-        raise UserError(f"the figure {name!r} has no room at the width of a {width}")
+        raise UserError(f"the figure {name!r} is not legible at the width of a {width}")
     raise UserError(f"there are no numbers for the figure {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""Two methods of a suite side by side: differences paired by seed, intervals, p-values, costs, and one sentence."""
+"""Two methods of a suite side by side: differences paired by seed, intervals, p-values, costs, and a verdict."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Comparison:
     cost: tuple[tuple[str, float | None], ...]  #: noise -> training FLOPs of a in multiples of b's
     verdict: str
     unverified: tuple[str, ...] = ()  #: of the two, whose adapter could not be checked
-    told: tuple[tuple[str, str], ...] = ()  #: of the two, what was trained on knowledge that no method has
+    told: tuple[tuple[str, str], ...] = ()  #: of the two, what uses knowledge that no method has
     notes: tuple[str, ...] = ()  #: numbers of the suite that are stored under other protocols alone
     damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite, and each outcomes, with a damaged file
-    validity: tuple[str, ...] = ()  #: whether the suite can speak of robustness, a sentence a noise
+    validity: tuple[str, ...] = ()  #: whether the suite can speak of robustness, a sentence per noise
 
     def text(self) -> str:
-        """Plain text: what it can speak of, the verdict, then a block for each noise, then notes."""
+        """Plain text: validity, verdict, a block for each noise, notes."""
         a, b = self.names
         parts = [
             *self.validity,
@@ -157,7 +157,7 @@ def _cost(results: Results, noise: str, a: str, b: str) -> float | None:
 
 
 def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | None]) -> str:
-    """One sentence on the suite's primary number, with Holm at 5 % over its noises."""
+    """One sentence on the suite's primary metric, with Holm at 5 % over its noises."""
     tests = holm({line.noise: line.test for line in lines if line.test})
     gaps = {line.noise: line.gap for line in lines}
     parts = [_part(a, b, line, tests.get(line.noise), costs[line.noise], gaps.get(line.clean or "")) for line in lines]
@@ -167,27 +167,28 @@ def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | N
 
 def _no_verdict(named: Named) -> str:
     dataset, task, metric = named
-    lacking = f"{task} {metric} on {dataset}, the suite's primary number, is not among what it measures"
+    lacking = f"{task} {metric} on {dataset}, the suite's primary metric, is not among what it measures"
     return f"No verdict: {lacking} (evaluate.tasks without {family(task)})."
 
 
 def _part(a: str, b: str, line: Line, test: Difference | None, cost: float | None, clean: float | None) -> str:
+    under = f"under {line.noise}".replace("under clean", "on clean pairs")
     spent = "" if cost is None else f", {a} at {cost:.2f} times the cost of {b}"
     if line.gap is None:
-        return f"under {line.noise} they have no seed in common yet"
+        return f"{under} they have no seed in common yet"
     if line.unlearned:
         have = "has" if len(line.unlearned) == 1 else "have"
-        return f"under {line.noise} {' and '.join(line.unlearned)} {have} not learned, so nothing is tested{spent}"
+        return f"{under} {' and '.join(line.unlearned)} {have} not learned, so nothing is tested{spent}"
     points = f"{100 * abs(line.gap):.1f} points"
     better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
     if test is None:
         seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
         why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"
-        return f"under {line.noise} {better} is {points} ahead of {worse}, but {why}{spent}"
+        return f"{under} {better} is {points} ahead of {worse}, but {why}{spent}"
     tested = f"{p_text(test.adjusted)}, n = {test.n}"
     if not test.is_significant:
-        return f"under {line.noise} the difference is not significant ({points} for {better}, {tested}){spent}"
+        return f"{under} the difference is not significant ({points} for {better}, {tested}){spent}"
     beside = (
         "" if clean is None else f", on clean pairs {better} - {worse} is {signed(clean * (1 if better == a else -1))}"
     )
-    return f"under {line.noise} {better} is better than {worse} by {points} ({tested}{beside}){spent}"
+    return f"{under} {better} is significantly better than {worse} by {points} ({tested}{beside}){spent}"

@@ -1,4 +1,4 @@
-"""How many seeds a wanted difference takes, from runs that are there: the answer of `bench stats power`."""
+"""How many seeds a wanted difference takes, from stored runs: the answer of `bench stats power`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from reports.tables.vs_baseline import detectable_text, gap_text, resolution_tex
 
 @dataclass(frozen=True)
 class SeedLine:
-    """A headline column under one noise."""
+    """A column of the overview under one noise."""
 
     contrast: Contrast
     detectable: Detectable
-    seeds: int | None  #: that show the wanted difference of one method; None beyond `MAX_SEEDS`
+    seeds: int | None  #: that detect the wanted difference of one method; None beyond `MAX_SEEDS`
     seeds_adjusted: int | None  #: if all rows are tested
 
 
 @dataclass(frozen=True)
 class SeedNeeds:
-    """What the seeds of a suite can show, and how many a wanted difference takes."""
+    """What the seeds of a suite can detect, and how many a wanted difference takes."""
 
     suite: str
     baseline: str
@@ -38,7 +38,7 @@ class SeedNeeds:
     damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite that a damaged file keeps out
 
     def text(self) -> str:
-        """Plain text: a block for each noise, what the words mean at the end."""
+        """Plain text: a block for each noise, and a legend."""
         parts = [f"{self.suite}: differences from {self.baseline} in points, at 5 % with {100 * POWER:.0f} % power"]
         points = f"{100 * self.wanted:g}"
         wanted = (f"seeds for {points}", "of one")
@@ -47,21 +47,21 @@ class SeedNeeds:
             rows = [head, *(_row(line) for line in self.lines if line.contrast.noise == noise)]
             parts += ["", noise, *(f"  {line}" for line in align_columns(rows, right=True))]
         notes = [
-            "sd: of (method - baseline) over seeds, median over methods; those near chance are left out",
-            "detectable, seeds: if all methods are tested against the baseline, at 5 % over their number",
-            "of one: of one method tested alone, at 5 %",
+            "sd: of (method - baseline) over seeds, median over methods; those near chance are omitted",
+            "detectable, seeds: if all methods are tested against the baseline, at 5 % divided by their number",
+            "of one: if only one method is tested, at 5 %",
         ]
         if self.oracle:
-            notes.append(f"resolution: the difference of {self.oracle}, in detectable differences of one method")
+            notes.append(f"resolution: the difference of {self.oracle} over the detectable difference of one method")
         else:
-            notes.append("resolution is not known: no row of the suite is the baseline with `keep: oracle`")
+            notes.append("resolution is unknown: no entry of the suite is the baseline with `keep: oracle`")
         return join_lines([*parts, "", *(f"note: {note}" for note in (*notes, *self.damaged))])
 
 
 def seed_needs(suite: str, store: Store, points: float = 1.0) -> SeedNeeds:
-    """Return what the stored runs of a suite can show, and the seeds that a difference of `points` takes.
+    """Return what the stored runs of a suite can detect, and the seeds that a difference of `points` takes.
 
-    Raises UserError for a difference that is no percentage above 0, and where no method has `MINIMUM` seeds in common
+    Raises UserError for a difference outside (0, 100], and where no method has `MINIMUM` seeds in common
     with the baseline.
     """
     if not 0 < points <= 100:
@@ -73,7 +73,7 @@ def seed_needs(suite: str, store: Store, points: float = 1.0) -> SeedNeeds:
     if not lines:
         raise UserError(
             f"suite {suite}: no method that scores above chance has {MINIMUM} seeds in common with {results.baseline}, "
-            f"so no spread is known; `bench run {suite} --set 'seeds=[0, 1, 2]'` makes such runs"
+            f"so the spread is unknown; `bench run {suite} --set 'seeds=[0, 1, 2]'` gives such runs"
         )
     return SeedNeeds(suite, results.baseline, results.oracle, wanted, lines, damaged_runs(results))
 

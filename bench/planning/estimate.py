@@ -63,7 +63,7 @@ class Estimate:
             f"to do: {self.runs} runs, {self.steps:,} steps, {self.samples:,} samples, {self.flops:.2e} FLOPs, "
             f"{self.disk_bytes / 2**30:,.1f} GiB",
             f"training {duration(training)}, evaluation {evaluation}; "
-            f"in all {duration(seconds)} on {self.where}, {duration(seconds / self.runs)} per run",
+            f"in total {duration(seconds)} on {self.where}, {duration(seconds / self.runs)} per run",
             f"times by {self.source}",
         ]
         if self.evaluation:

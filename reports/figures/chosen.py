@@ -1,4 +1,4 @@
-"""Which of many rows a figure picks out: the baseline, the bounds and the best of the others."""
+"""Which of many rows a figure highlights: the baseline, the bounds and the best of the others."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from reports.headlines import primary
 from reports.measure import cell, record_measure
 from reports.results import Results, uses
 
-BEST = 4  #: methods that are picked out beside the baseline and the bounds
+BEST = 4  #: methods that are highlighted besides the baseline and the bounds
 NAMED = 24  #: lines that have room for their names beside a panel
 #: the look of lines without a name
 OTHER: Mapping[str, Any] = {"color": "#c4c4c4", "dashes": (), "marker": "."}
 
 
 def chosen_of(results: Results, count: int = BEST) -> list[str]:
-    """Return the baseline, the bounds and so many best on the headline number, in the suite's order."""
+    """Return the baseline, the bounds and the best others on the primary metric, in the suite's order."""
     best = _best_first(results, list(results.noises))[:count]
     bounds = [label for label, entry in results.methods.items() if uses(entry)]
     return [label for label in results.methods if label in {results.baseline, *best, *bounds}]
 
 
 def baseline_and_best(results: Results, noise: str) -> list[str]:
-    """The baseline, and the best of the other compared methods on the headline number under a noise."""
+    """The baseline, and the best of the other compared methods on the primary metric under a noise."""
     return [results.baseline, *_best_first(results, [noise])[:1]]
 
 
 def _best_first(results: Results, noises: Sequence[str]) -> list[str]:
-    """The compared methods beside the baseline by their mean headline number over these noises."""
+    """The compared methods besides the baseline, by their mean primary metric over these noises."""
     measure = record_measure(results, *primary(results))
     means: dict[str, float] = {}
     for label, entry in results.ranked.items():
@@ -42,9 +42,9 @@ def _best_first(results: Results, noises: Sequence[str]) -> list[str]:
 
 
 def line_styles(results: Results, methods: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Return the look of each line: its own, or `OTHER` if there are too many to name and it is not picked out.
+    """Return the look of each line: its own, or `OTHER` if there are too many to name and it is not highlighted.
 
-    Lines without a name come first, so that they lie below.
+    Lines without a name come first, so that they are drawn below the others.
     """
     chosen = methods if len(methods) <= NAMED else chosen_of(results)
     others: dict[str, Mapping[str, Any]] = {method: OTHER for method in methods if method not in chosen}
@@ -62,6 +62,6 @@ def about_others(results: Results, styles: Mapping[str, Mapping[str, Any]]) -> s
     if not count:
         return ""
     return (
-        f" In grey: {count} methods that are neither {results.named(results.baseline)} nor a bound nor among the "
-        f"{BEST} best of the others on the headline number."
+        f" In grey: {count} methods that are neither {results.named(results.baseline)} nor bounds nor among the "
+        f"{BEST} best others on the primary metric."
     )

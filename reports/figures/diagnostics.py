@@ -1,7 +1,7 @@
 """Figures of what methods learned: similarities of all methods, and each method's own distributions.
 
-Histograms are drawn as strips above each other over one axis, a strip a noise or a method, each curve scaled to its own
-peak: shapes and places are to be compared, and a report of many methods is to be made in seconds.
+Histograms are drawn as strips above each other over one axis, one per noise or method, each curve scaled to its own
+peak: shapes and positions are compared, and a report of many methods takes seconds.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FILL = 0.45  #: opacity
 
 
 def similarities(results: Results, diagnostics: Learned) -> Picture | None:
-    """Draw the similarities of pairs, a line a method. None if no method has any."""
+    """Draw the similarities of pairs, one row per method. None if no method has any."""
     known = {name for entries in diagnostics.values() for name in SIMILARITIES.keys() & entries.keys()}
     styles = [(name, *style) for name, several in SIMILARITIES.items() if name in known for style in several]
     methods = [
         m for m in results.methods if any(SIMILARITIES.keys() & diagnostics[m, noise] for noise in results.noises)
     ]
     caption = (
-        "Distribution of the cosine similarity of pairs under the final weights, a line a method. Upwards: held-out "
-        "pairs. Downwards, where pairs were corrupted on purpose: training pairs; a corrupted one that lies among the "
-        "clean ones was learned by heart. Each curve is scaled to its own peak."
+        "Distribution of the cosine similarity of pairs under the final weights, one row per method. Upwards: "
+        "held-out pairs. Downwards, where pairs were corrupted on purpose: training pairs; a corrupted one that lies "
+        "among the clean ones was memorised. Each curve is scaled to its own peak."
     )
     inches = 0.16 if medium().width else 0.36
     return strips_of_methods(SIMILAR, results, diagnostics, methods, styles, inches, caption)
@@ -51,7 +51,7 @@ def strips_of_methods(
     inches: float,
     caption: str,
 ) -> Picture | None:
-    """Draw one panel a noise with a line for each method, `inches` apart, and the histograms of `styles` on each line.
+    """Draw one panel per noise with a row per method, `inches` apart, and the histograms of `styles` in each.
 
     None if no method has a diagnostic that the styles name.
     """
@@ -78,7 +78,7 @@ def strips_of_methods(
 
 
 def own_diagnostics(results: Results, method: str, diagnostics: Learned) -> Picture | None:
-    """Draw one panel a diagnostic, with one strip a noise and one colour a series. None if the method has none."""
+    """Draw one panel per diagnostic, one strip per noise and one colour per series. None if the method has none."""
     noises = [noise for noise in results.noises if diagnostics[method, noise].keys() - SIMILARITIES]
     own = own_names(results, method, diagnostics)
     if not own:
@@ -107,7 +107,7 @@ def own_diagnostics(results: Results, method: str, diagnostics: Learned) -> Pict
         keys = [_key(colour, plain(key)) for key, colour in colours.items()]
         panel.legend(handles=keys, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0, fontsize=7, handlelength=1)
     used = [entry for row in entries.values() for entry in row if entry]
-    caption = f"{results.named(method)}: a strip a noise, each curve scaled to its own peak.{_remarks(used)}"
+    caption = f"{results.named(method)}: one strip per noise, each curve scaled to its own peak.{_remarks(used)}"
     return finish(name_of(results, method), caption, sheet.figure)
 
 
@@ -118,7 +118,7 @@ def _remarks(entries: Sequence[Entry]) -> str:
     dropped = sum(series["dropped"] for entry in entries for series in entry["series"].values())
     if any(len(series["counts"]) == 1 for entry in entries for series in entry["series"].values()):
         shown += " A thin bar is one number: all are equal."
-    return shown + (f" {dropped:,} numbers are left out: not finite, or without a logarithm." if dropped else "")
+    return shown + (f" {dropped:,} numbers are omitted: not finite, or without a logarithm." if dropped else "")
 
 
 def _key(colour: str, words: str) -> Patch:
@@ -130,7 +130,7 @@ def _ends(entries: Sequence[Entry]) -> tuple[float, float]:
 
 
 def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
-    """Give the panel its axis of numbers: few enough to stand beside each other, and all of their digits."""
+    """Give the panel tick labels: few enough to fit next to each other, with all of their digits."""
     low, high = _ends(entries)
     if entries[0]["log"]:
         panel.set_xscale("log")
@@ -147,7 +147,7 @@ def _scale(panel: Axes, entries: Sequence[Entry]) -> None:
 
 
 def _name_one_number(panel: Axes, entries: Sequence[Entry]) -> None:
-    """Write a number that all have at its place: round numbers around it would not say which it is."""
+    """Label the value that all numbers share: round numbers around it would not tell which it is."""
     everything = [series for entry in entries for series in entry["series"].values()]
     values = {series["mean"] for series in everything}
     if len(values) == 1 and all(len(series["counts"]) == 1 for series in everything):
@@ -155,12 +155,12 @@ def _name_one_number(panel: Axes, entries: Sequence[Entry]) -> None:
 
 
 def _ticks() -> int:
-    """Intervals between the numbers of an axis, at most."""
+    """Return the maximum number of intervals between tick labels."""
     return 3 if medium().width else 4
 
 
 def _strips(panel: Axes, names: Sequence[str], limits: tuple[float, float]) -> None:
-    """Give the panel a line for each name, from above."""
+    """Give the panel a row for each name, from the top."""
     panel.set_ylim(limits)
     panel.set_yticks(range(len(names)), names, fontsize=medium().names)
     panel.tick_params(axis="x", labelsize=7)
@@ -197,15 +197,15 @@ _STYLES: tuple[Style, ...] = (
 
 
 def before_after(results: Results) -> Picture | None:
-    """Draw a strip for every untrained row, above those that begin with its weights. None without such rows."""
+    """Draw a strip for every untrained row, above those that start from its weights. None without such rows."""
     methods = _in_order(results)
     if len(methods) < 2:
         return None
     diagnostics = read(results, methods)
     caption = (
-        "Cosine similarity of held-out pairs before and after training: a line a row, the untrained one above those "
-        "that begin with its weights. Of each image: its own text, the mean over the texts of others, and the mean of "
-        "the largest 5 % of these. Each curve is scaled to its own peak."
+        "Cosine similarity of held-out pairs before and after training: one strip per row, the untrained "
+        "one above those that start from its weights. For each image: its own text, the mean over the texts of others, "
+        "and the mean of the largest 5 % of these. Each curve is scaled to its own peak."
     )
     return strips_of_methods(
         "before_after", results, diagnostics, methods, _STYLES, 0.34 if medium().width else 0.6, caption

@@ -1,4 +1,4 @@
-"""The map of image and text embeddings, from the files that `bench inspect embeddings` writes, one panel a run."""
+"""The map of image and text embeddings, from the files that `bench inspect embeddings` writes, one panel per run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def map_file(suite: Path, run: str) -> Path:
 
 
 def embeddings(results: Results) -> Picture | None:
-    """Draw each run that has a map: a dot an image, a triangle its text, a line between them. None without maps."""
+    """Draw each run with a map: a dot per image, a triangle for its text, a line between them. None without maps."""
     read = {}
     for run in results.runs:
         path = map_file(run.stored.folder.parents[1] / results.suite, run.run)
@@ -53,11 +53,11 @@ def embeddings(results: Results) -> Picture | None:
     noise = "" if several else f" under {shown[0][0].noise}"
     caption = (
         f"Training pairs{noise} by their embeddings, as training saw them: PCA, then t-SNE. A dot is an image, a "
-        "triangle its text, a line joins a pair. What is near was near in the space; distances between far groups have "
-        "no meaning, and panels have scales of their own." + ("" if count else " No fixed pairs are corrupted.")
+        "triangle its text, a line joins a pair. What is close was close in that space; distances "
+        "of far groups mean nothing, and scales differ." + ("" if count else " No fixed set of pairs is corrupted.")
     )
     lacking = [run.method for run, places in read.values() if places is None]
-    return finish("embeddings", caption + (f" Not readable: {', '.join(lacking)}." if lacking else ""), sheet.figure)
+    return finish("embeddings", caption + (f" Unreadable: {', '.join(lacking)}." if lacking else ""), sheet.figure)
 
 
 def _legend() -> list[Artist]:
@@ -71,7 +71,7 @@ def _legend() -> list[Artist]:
 def _read(path: Path) -> Floats | None:
     """Read a map: [n, 5], where image and text of each pair lie, and 1 where it is corrupted.
 
-    None if it is not as `bench inspect embeddings` writes it: that verb makes it again.
+    None if it is not as `bench inspect embeddings` writes it; that command recreates it.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:

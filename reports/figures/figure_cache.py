@@ -1,7 +1,7 @@
-"""Figures that an earlier report has drawn from the same numbers, so that they need not be drawn again.
+"""Figures that an earlier report drew from the same numbers, so that they need not be drawn again.
 
 `figures.json` beside the page has a hash for each figure, of what it was drawn from; it is written last. A figure is
-drawn anew if that changed or a file is gone; all are if `figures.json` is deleted.
+drawn again if that changed or a file is gone; all are if `figures.json` is deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from reports.results import Results
 
 FILE = "figures.json"
 LIMIT = 256 << 20  #: bytes of a file of figures or of their list
-_PACKAGES = ("matplotlib", "numpy", "pillow")  #: that draw
+_PACKAGES = ("matplotlib", "numpy", "pillow")  #: packages that draw
 
 
 def keys(results: Results, diagnostics: Learned, widths: Sequence[str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 }
 
 
-ON_REQUEST = "radar"  #: no figure of a report, unless the suite lays out the tables of a paper that has one
+ON_REQUEST = "radar"  #: in a report only if the suite lays out the tables of a paper that has one
 OVER_BUDGETS = ("regimes", "noise", "kept_share")  #: figures that show all budgets of a suite
 
 
@@ -45,7 +45,7 @@ def names(results: Results, learned: Learned) -> list[str]:
 
 
 def draw(name: str, results: Results, learned: Learned) -> Picture | None:
-    """Draw a figure for the medium around it; None if there are no numbers for it, or no room."""
+    """Draw a figure for the current medium; None if there are no numbers for it, or no room."""
     shown = results if name in OVER_BUDGETS else results.longest
     picture: Picture | None
     if name in FIGURES:

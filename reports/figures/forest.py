@@ -1,4 +1,4 @@
-"""Differences to the baseline on the headline number as a forest plot, under each noise or under one."""
+"""Differences from the baseline on the primary metric as a forest plot, under each noise or under one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SIGNIFICANT, INCONCLUSIVE = "#0072b2", "#aaaaaa"  #: colours of the answer
 
 
 def forest(results: Results) -> Picture | None:
-    """One panel a noise, one line a method: the gain over the baseline with its interval; the oracle's as a band."""
+    """One panel per noise, one row per method: the gain over the baseline with its interval; the oracle's as a band."""
     shown = [one for one in headline_contrasts(results) if one.gains]
     if not shown:
         return None
@@ -38,16 +38,16 @@ def forest(results: Results) -> Picture | None:
             panel.xaxis.set_major_locator(MaxNLocator(3))
     column = shown[0].measure.column
     caption = (
-        f"{column.label}: mean difference to {results.named(results.baseline)} over seeds with its interval, adjusted "
-        "by Holm over the methods of the panel. Filled: significant. Right of the line is better."
+        f"{column.label}: mean difference from {results.named(results.baseline)} over seeds with its interval, "
+        "adjusted by Holm over the methods of the panel. Filled: significant. Right of the line is better."
     )
     if any(one.is_resolved for one in shown):
-        caption += " Grey: the interval of the oracle's difference, what there is to gain."
+        caption += " Grey: the interval of the oracle's difference, the possible gain."
     return finish("differences", caption, sheet.figure)
 
 
 def answer(results: Results) -> Picture | None:
-    """The gains over the baseline under one noise, the best method first; the title says how many are significant.
+    """The gains over the baseline under one noise, the best method first; the title counts the significant ones.
 
     Of several noises: the longest budget, then the most seeds, then the best resolution.
     """
@@ -74,14 +74,14 @@ def answer(results: Results) -> Picture | None:
         panel.plot(100 * test.value, place, "o", color=colour, markersize=4)
     panel.axvline(0, color="#888888", linewidth=0.8)
     caption = (
-        f"{column.label} under {one.noise}: mean difference to {base} over {one.seeds} seeds with its interval, "
+        f"{column.label} under {one.noise}: mean difference from {base} over {one.seeds} seeds with its interval, "
         "adjusted by Holm over the methods. Blue: significant; grey: inconclusive."
     )
     if one.gap and one.is_resolved:
         panel.axvspan(100 * one.gap.low, 100 * one.gap.high, color="#e8e8e8", linewidth=0)
         gain = f"clean pairs alone\n{signed(one.gap.value)}"
         panel.text(100 * one.gap.value, len(labels) - 0.7, gain, ha="center", va="bottom", fontsize=medium().names)
-        caption += " The band is the interval of what training on the clean pairs alone would gain."
+        caption += " The band is the interval of the gain from training only on the clean pairs."
     panel.set_ylim(len(labels) - 0.5, -0.5)
     panel.set_yticks(range(len(labels)), drawn, fontsize=medium().names)
     panel.grid(axis="y", visible=False)

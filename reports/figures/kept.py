@@ -1,4 +1,4 @@
-"""Level against what is kept of it: a method in the upper right corner is good on noisy pairs, and robust."""
+"""Score under noise against the share kept: a method in the upper right corner is good on noisy pairs, and robust."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.statistics.paired import mean
 
 
 def kept_picture(results: Results) -> Picture | None:
-    """One panel a noise: score under noise, and that score over the own clean one. None without clean pairs."""
+    """One panel per noise: score under noise, and its share of the clean score. None without clean pairs."""
     found = kept(results)
     panels = {noise: shown for noise, one in found.items() if (shown := _places(results, one))}
     if not panels:
@@ -36,8 +36,8 @@ def kept_picture(results: Results) -> Picture | None:
         name_lines(panel, results, styles, {label: shown[label][:2] for label in styles if label in shown})
     marked = f"; the oracle is {named(results.oracle)}" if results.oracle else ""
     caption = (
-        f"{column.label} under noise, and the share of the own clean score that this is; bars: Fieller's 95 % "
-        f"intervals over seeds. The good corner is upper right. Lines: {results.named(results.baseline)}{marked}."
+        f"{column.label} under noise, and its share of the method's own clean score; bars: Fieller's 95 % "
+        f"intervals over seeds. Upper right is best. Lines: {results.named(results.baseline)}{marked}."
         + about_others(results, styles)
     )
     return finish("kept", caption, sheet.figure)

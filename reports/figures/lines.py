@@ -1,4 +1,4 @@
-"""Lines of methods over a quantity, with bars over seeds: what the figures of scores share."""
+"""Lines of methods over a quantity, with error bars over seeds, which figures of scores share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def draw_lines(
     lines: Lines,
     others: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> None:
-    """Draw a line a method with its bars, in the order of `styles`, and names at the ends (x, y) of these and others.
+    """Draw one line per method with its bars, in the order of `styles`, and names at the ends (x, y).
 
     The panel's limits must be set before. Lines without a name have no bars.
     """
@@ -81,7 +81,7 @@ def name_lines(panel: Axes, results: Results, styles: Styles, ends: Mapping[str,
 
 
 def beside(sheet: Sheet, label: str) -> str:
-    """The label of an upright axis, broken into lines that are not longer than the axis, or on a screen the panel."""
+    """The label of a vertical axis, broken into lines that are not longer than the axis, or on a screen the panel."""
     return broken(label, sheet.height - (0.6 if medium().width else 0.3))
 
 

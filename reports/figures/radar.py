@@ -1,4 +1,4 @@
-"""The radar: one axis a task, one panel a noise, a few methods at a time."""
+"""The radar: one axis per task, one panel per noise, a few methods at a time."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from reports.vocabulary import detail, family, kind_of, main_metric, metric_labe
 
 _CAPTION = (
     "Every axis is one data set and metric. It runs from 0 at the centre to the best mean drawn here at the rim, in "
-    "percent; the scale is the same in all panels. Larger is better. A gap is a value that is not there."
+    "percent; the scale is the same in all panels. Larger is better. A gap is a missing value."
 )
 
 
 @look()
 def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
-    """One axis a task as in Figure 2 of the Bayesian-weights paper, one panel a noise; each axis says its scale.
+    """One axis per task as in Figure 2 of the Bayesian-weights paper, one panel per noise; each axis says its scale.
 
     methods: labels of rows to draw; by default the baseline, the bounds and the best on the headline number. Returns
     None without three axes, or without numbers. Raises UserError for a label that the suite does not have.
@@ -70,18 +70,18 @@ def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     caption = _CAPTION
     if len(axes) < len(known):
         left_out = (name.replace("\n", " ") for name, measure in known if (name, measure) not in axes)
-        caption += f" Left out, because no method is significantly above chance there: {'; '.join(left_out)}."
+        caption += f" Omitted, because no method is significantly above chance there: {'; '.join(left_out)}."
     if not methods and len(drawn) < len(results.methods):
         caption += (
-            f" Drawn are {results.named(results.baseline)}, rows that were told more than a method knows, and the "
-            f'{BEST} best of the others on the headline number; Results.figure("radar", methods=[...]) draws any.'
+            f" Drawn are {results.named(results.baseline)}, rows that know more than a method may, and the "
+            f'{BEST} best others on the primary metric; Results.figure("radar", methods=[...]) draws any.'
         )
     return finish("radar", caption, sheet.figure)
 
 
 def _axes(results: Results) -> list[tuple[str, Measure]]:
     """The axes of the radar of the paper whose tables the suite lays out, if it has one; otherwise the main metric of
-    every data set and task. What has no value without noise is left out.
+    every data set and task. What has no value without noise is omitted.
     """
     named = [
         (dataset, task, metric)

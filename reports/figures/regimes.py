@@ -1,4 +1,4 @@
-"""The gain over the baseline against the budget: where a comparison of early training ends and robustness begins."""
+"""The gain over the baseline by budget: where early training ends and a comparison of robustness begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reports.statistics.regimes import Regimes, regimes
 
 
 def regimes_picture(results: Results) -> Picture | None:
-    """One panel a noise: gains over budgets, on a logarithmic axis. None with one budget, or without enough seeds."""
+    """One panel per noise: gains over budgets, on a logarithmic axis. None with one budget, or without enough seeds."""
     panels = [(one, lines) for one in regimes(results) if (lines := _lines(results, one))]
     if not panels:
         return None
@@ -32,7 +32,7 @@ def regimes_picture(results: Results) -> Picture | None:
         panel.set_ylim(limits(lines.values(), [0.0]))
         draw_lines(panel, results, styles, lines)
     caption = (
-        f"{column.label}: mean difference to {results.named(results.baseline)} over seeds against the budget of a run, "
+        f"{column.label}: mean difference from {results.named(results.baseline)} over seeds, by the budget of a run, "
         "each with its own schedule. Bars: 95 % intervals, not adjusted." + about_others(results, styles)
     )
     return finish("regimes", caption, sheet.figure)

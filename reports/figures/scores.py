@@ -36,7 +36,7 @@ SAME = 0.9  #: costs whose smallest is more than this share of the largest are a
 
 
 def against_noise(results: Results) -> Picture | None:
-    """The primary score over the rate, one panel a kind of noise and budget; None without two rates."""
+    """The primary metric over the rate, one panel per kind of noise and budget; None without two rates."""
     measure, label = record_measure(results, *primary(results)), _label(results, primary(results))
     panels: dict[tuple[str, float], Lines] = {}
     blocks = {noise: (entry["kind"], results.budget(noise)) for noise, entry in results.noises.items()}
@@ -69,7 +69,7 @@ def against_noise(results: Results) -> Picture | None:
 def against_cost(results: Results) -> Picture | None:
     """The score at every evaluated share of a run against the training FLOPs spent by then.
 
-    None if nothing is known of them, or if all runs spent about the same and were evaluated at the end alone.
+    None if costs are unknown, or if all runs spent about the same and were evaluated only at the end.
     """
     measured = primary(results)
     scores: dict[str, list[tuple[str, float, float]]] = {noise: [] for noise in results.noises}
@@ -99,14 +99,14 @@ def against_cost(results: Results) -> Picture | None:
         shown = {method: line / np.array([[size], [1], [1]]) for method, line in lines.items()}
         draw_lines(panel, results, styles, shown)
     caption = (
-        f"{_label(results, measured)} of the weights along each run against what was spent by then; the axis need not "
-        "begin at 0. The learning rate has come down only at the last point, so earlier points are not shorter runs."
+        f"{_label(results, measured)} of the weights along each run by the FLOPs spent until then; the axis need not "
+        "begin at 0. The learning rate has decayed only at the last point, so earlier points are not shorter runs."
     )
     return finish("cost", caption + bars(results) + about_others(results, styles), sheet.figure)
 
 
 def _draw_with_seaborn(panel: Axes, styles: Styles, lines: Lines) -> None:
-    """Draw a line for each method. Seaborn would make means and bars as well, three times as slowly."""
+    """Draw a line for each method. Seaborn would also compute means and bars, three times as slowly."""
     shown = [method for method in styles if method in lines]
     points = [(method, x, y) for method in shown for x, y, _ in lines[method].T]
     colours = [styles[method]["color"] for method in shown]
@@ -117,7 +117,7 @@ def _draw_with_seaborn(panel: Axes, styles: Styles, lines: Lines) -> None:
 
 
 def _label(results: Results, named: Named) -> str:
-    """A number as axes call it: "emoji/iid concept top-1, %"; where less is better it says so."""
+    """A number as axes call it: "emoji/iid concept top-1, %"; where lower is better it says so."""
     dataset, task, metric = named
     lower = "" if results.directions.get(named, True) else ", lower is better"
     return f"{plain(' '.join(filter(None, (dataset, detail(task), metric_label(metric)))))}, %{lower}"

@@ -1,4 +1,4 @@
-"""Scores against the share of the pairs that runs trained on (NCU's Figure 4): a row a share, a line a treatment."""
+"""Scores against the share of pairs that runs trained on (NCU's Figure 4): a row per share, a line per treatment."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def shares(results: Results) -> Picture | None:
             panel.axhline(score, color=styles[label]["color"], linewidth=1, dashes=(4, 2))
     caption = (
         "Scores against the share of the pairs that a run trained on; the axis need not begin at 0. Dashed: the "
-        "weights that the rows begin with." + bars(results)
+        "weights that the rows start from." + bars(results)
     )
     return finish("shares", caption, sheet.figure)
 
 
 def kept_share(results: Results) -> Picture | None:
-    """Draw the gain over the baseline against the share kept: a panel a noise and choice of pairs, a line a budget.
+    """Draw the gain over the baseline against the share kept: a panel per noise and choice of pairs, a line per budget.
 
-    Level lines are the oracle's gain. None without several budgets and a choice with two shares below the whole.
+    Horizontal lines are the oracle's gain. None without several budgets and a choice with two shares below the whole.
     """
     base, groups = results.named(results.baseline), _groups(results)
     groups = [labels for labels in groups if results.baseline in labels and len(labels) > 2]
@@ -78,7 +78,7 @@ def kept_share(results: Results) -> Picture | None:
         panel.set_xlim(0, 103)
     sheet.figure.legend(*panel.get_legend_handles_labels(), loc="lower center", ncols=4)
     caption = (
-        f"{column.label}: mean difference to {base} over seeds against the share of the pairs that a run trained on; "
+        f"{column.label}: mean difference from {base} over seeds against the share of the pairs that a run trained on; "
         "100 % is the baseline itself. Bars: 95 % intervals, not adjusted. Dashed: the oracle at the same budget."
     )
     return finish("kept_share", caption, sheet.figure)
@@ -147,7 +147,7 @@ def _lines(results: Results, groups: Iterable[list[str]], noise: str, measure: M
 
 
 def _start(results: Results, label: str) -> str | None:
-    """The untrained row with the weights that a row begins with."""
+    """The untrained row with the weights that a row starts from."""
     begins = begins_at(results.methods[label])
     rows = (one for one, entry in results.methods.items() if entry.get("untrained") and begins_at(entry) == begins)
     return next(rows, None) if begins else None

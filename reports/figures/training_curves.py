@@ -17,7 +17,7 @@ WITHOUT_MAIN = "mean_r1"  #: metric of a family that no table compares methods b
 
 
 def course(results: Results) -> Picture | None:
-    """Draw a panel for each data set and task that is measured along the runs, under each noise. None without any."""
+    """Draw a panel per noise, data set and task that is measured along the runs. None without any."""
     everything = _curves(results)
     curves = {point: lines for point, lines in everything.items() if any(line[1].any() for line in lines.values())}
     if not curves:
@@ -32,11 +32,11 @@ def course(results: Results) -> Picture | None:
         panel.set(xlim=(0, 1.04 * whole), ylim=limits(lines.values()))
         draw_lines(panel, results, styles, lines)
     caption = (
-        "Scores of the weights along each run; the axis need not begin at 0. The learning rate has come down only at "
+        "Scores of the weights along each run; the axis need not begin at 0. The learning rate has decayed only at "
         "the last point, so earlier points are not shorter runs." + bars(results) + about_others(results, styles)
     )
     flat = dict.fromkeys(f"{metric_label(_metric(task))} ({noise})" for noise, _, task in everything.keys() - curves)
-    caption += f" 0 for every method, all along, so not drawn: {', '.join(sorted(flat))}." if flat else ""
+    caption += f" 0 for every method at every point, so not drawn: {', '.join(sorted(flat))}." if flat else ""
     return finish("course", caption, sheet.figure)
 
 

@@ -34,7 +34,8 @@ def verdict(results: Results) -> str:
     base, blocks = results.named(results.baseline), tested_contrasts(results.longest)
     if not blocks:
         return f"No answer yet: a test takes {MINIMUM} seeds that a method has in common with {base}."
-    where = f"under {blocks[0].noise}" if len(blocks) == 1 else f"under {len(blocks)} noises"
+    alone = f"under {blocks[0].noise}".replace("under clean", "on clean pairs")
+    where = alone if len(blocks) == 1 else f"under {len(blocks)} noises"
     times = {label: sum("better" in one.verdicts(label) for one in blocks) for label in results.ranked}
     parts = []
     for count in range(len(blocks), 0, -1):

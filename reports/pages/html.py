@@ -77,8 +77,8 @@ def printed_page(results: Results, tables: Sequence[Table]) -> Html:
     """Return the document of a suite that was not planned yet: the papers' tables that it declares."""
     body = [
         html(
-            "<h1>{0}</h1><p>{1}</p><p>Nothing was planned here yet, so no cell of ours has a number: "
-            "<code>bench run {0} --plan-only</code> plans.</p>{2}",
+            "<h1>{0}</h1><p>{1}</p><p>Nothing is planned here yet, so our cells have no numbers: "
+            "<code>bench run {0} --plan-only</code> plans the suite.</p>{2}",
             results.suite,
             results.plan.get("description", ""),
             _links([(table.name, table.title) for table in tables]),
@@ -137,7 +137,7 @@ def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Ht
         return html("")
     figures = together(html("<h3>{}</h3>{}", name, _figure(picture)) for name, picture in own.items())
     return html(
-        '<section id="diagnostics"><h2>Diagnostics</h2><p>What the runs learned beside their scores. Nothing here is '
+        '<section id="diagnostics"><h2>Diagnostics</h2><p>What the runs learned, besides their scores. Nothing here is '
         "ranked.</p>{}{}</section>",
         _figure(similarities) if similarities else "",
         folded(figures, f"show the figures of {len(own)} methods", _FIGURE * len(own)),
@@ -147,7 +147,7 @@ def _diagnostics(similarities: Picture | None, own: Mapping[str, Picture]) -> Ht
 def _section(
     results: Results, table: Table, places: Mapping[str, int], shared: Sequence[str] = (), is_open: bool = True
 ) -> Html:
-    """A table with its notes, open or behind its title; `shared`: notes that stand once on the page for all tables."""
+    """A table with its notes, open or folded; `shared`: notes that appear once on the page for all tables."""
     percent = " Scores in percent." if any(column.unit == "percent" for column in table.columns) else ""
     notes = [escaped(f"{mark} {meaning}.") for mark, meaning in table.notes.items()]
     notes += [escaped(note) for note in table.footnotes if note not in shared]
@@ -166,7 +166,7 @@ def _section(
     whole = html("<p>{}{}</p>{}", table.description, percent, shown)
     if is_open:
         return html('<section id="{}"><h2>{}</h2>{}</section>', table.name, table.title, whole)
-    words = html("{} <small>{}</small>", table.title, f"{len(table.rows)} lines")
+    words = html("{} <small>{}</small>", table.title, f"{len(table.rows)} rows")
     return html('<section id="{}"><details><summary>{}</summary>{}</details></section>', table.name, words, whole)
 
 

@@ -22,14 +22,14 @@ FIDELITY = {  #: class of fidelity -> what it says
     "official-checked": "its loss equals the authors' executed code in numbers",
     "formula-checked": "its loss equals an independent evaluation of the paper's formula",
     "derived": "written from the paper's derivation; there is no official code to compare with",
-    "reconstructed": "parts are not stated in the paper and were filled in; not verified",
+    "reconstructed": "the paper does not state some parts, which were filled in; not verified",
     "unchecked": "its author says that it equals other code, but brings no values that show it; not verified",
 }
-MANY = 20  #: lines or entries from which on a part of the page is folded
+MANY = 20  #: entries above which a part of the page is folded
 
 
 def folded(content: Html, words: str, count: int) -> Html:
-    """Return a part of the page; where it has many entries, behind these words. A link into it opens it (report.js)."""
+    """Return a part of the page, folded under these words if it is long. A link into it opens it (report.js)."""
     return html("<details><summary>{}</summary>{}</details>", words, content) if count > MANY else content
 
 
@@ -58,7 +58,7 @@ def provenance(results: Results) -> str:
 
 
 def answer_section(results: Results, figure: Html) -> Html:
-    """The suite's question with its answer: a sentence, a row a noise, four checks and a figure; then details."""
+    """The suite's question with its answer: a sentence, a row per noise, four checks and a figure; then details."""
     head, *rows = scoreboard(results)
     said = together(html("<li>{}</li>", paragraph) for paragraph in paragraphs(results))
     details = html('<details><summary>in sentences</summary><ul class="answer">{}</ul></details>', said)
@@ -74,7 +74,7 @@ def answer_section(results: Results, figure: Html) -> Html:
 
 
 def _checks(results: Results) -> Html:
-    """Whether the comparison can speak of robustness: a row a noise, a column a check; behind them their numbers."""
+    """Whether the comparison can speak of robustness: a row per noise, a column per check; their numbers are folded."""
     found = validity(results)
     if not found:
         return html("")
@@ -105,16 +105,16 @@ def notes_section(results: Results) -> Html:
     """What n and ± mean, and the notes that all tables share."""
     seeds = len(results.plan["seeds"])
     spread = (
-        "There is one seed: n = 1. A different seed would give different numbers, and one number says nothing of how "
+        "There is one seed: n = 1. A different seed would give different numbers, and one number does not show how "
         "different. So there is no ±, nothing is bold, and small gaps between methods are not evidence."
         if seeds == 1
-        else f"24.6 ± 0.3 is mean and standard deviation over n = {seeds} runs that differ in their seed only: initial "
+        else f"24.6 ± 0.3 is mean and standard deviation over n = {seeds} runs that differ only in their seed: initial "
         "weights, order, augmentation and which pairs are corrupted."
     )
     return html(
         """<section id="notes"><h2>Notes</h2>
-<p>Every method trained on the same pairs with the same corruption, order, towers and budget; only the method differs.
-Compare within a block: each block is one noise, under one pair of towers. A click on a number shows the runs behind
+<p>All rows of a block have the same noise, order, towers and budget; methods, settings and choice of pairs differ.
+Compare within a block: each block is one noise, with one pair of towers. A click on a number shows the runs behind
 it; a click on a heading sorts.</p><p>{}</p>
 <h3 id="shared">Notes on all tables</h3><ol class="notes">{}</ol></section>""",
         spread,

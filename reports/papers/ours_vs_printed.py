@@ -21,7 +21,7 @@ Tasks = dict[tuple[str, str, str], list[str]]  #: (dataset, family, metric) -> t
 
 
 def paper_tables(results: Results, folder: Path) -> list[Table]:
-    """The tables of papers that a suite declares, its own numbers beside the printed ones.
+    """The tables of papers that a suite declares, its own numbers next to the printed ones.
 
     `folder` holds the published numbers. Raises UserError if it lacks a table of the plan.
     """
@@ -70,7 +70,7 @@ def _beside(table: Printed, results: Results) -> Beside:
 
 
 def _label(declared: Mapping[str, Any], number: Published) -> str | None:
-    """The row of the suite that stands beside a printed number."""
+    """The entry of the suite that corresponds to a printed number."""
 
     def fits(asked: Mapping[str, Any]) -> bool:
         fields = ("method", "setting", "pretrain", "backbone")
@@ -148,6 +148,6 @@ def _about(results: Results) -> str:
     pairs = f" ({rows:,} pairs)" if rows else ""
     return (
         f"Ours: suite {plan['suite']}, {plan['data']['name']}{pairs}, {spent}, batch {train['batch']:,}, "
-        f"n = {len(plan['seeds'])}; behind it, ours less the paper's. – : no row of the suite stands beside it, or we "
-        "do not measure it. missing: planned, not there yet."
+        f"n = {len(plan['seeds'])}; behind it, ours minus the paper's. – : no entry of the suite corresponds, or it is "
+        "not measured here. missing: planned, but not run yet."
     )

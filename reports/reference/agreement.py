@@ -37,7 +37,7 @@ _PAGE = """\
 {}
 
 `bench stats agreement SUITE OTHER` compares two suites under each noise that both have, `bench stats agreement
-SUITE` the noises of one.
+SUITE` the noises of a single suite.
 
 """
 

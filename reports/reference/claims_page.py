@@ -17,16 +17,16 @@ from reports.tables.footnotes import planned_seeds
 from reports.tables.table import UNVERIFIED, signed, unverified
 from reports.tables.vs_baseline import interval, p_text
 
-_HEAD = ("as printed", "where", "printed", "here", "difference (95 %)", "p", "could show", "seeds", "verdict")
+_HEAD = ("as printed", "where", "printed", "here", "difference (95 %)", "p", "detectable", "seeds", "verdict")
 _READING = (
-    "*holds*: the row that stands for the better method is better here too. *does not hold*: the opposite is shown. "
-    "*inconclusive*: neither is shown, which refutes nothing; `could show` is the smallest difference that these "
-    f"seeds show with {100 * POWER:.0f} % power, before the correction. *not tested*: no numbers, or too few seeds.",
+    "*holds*: the row for the better method is significantly better here too. *does not hold*: it is significantly "
+    "worse. *inconclusive*: neither, which refutes nothing; `detectable` is the smallest difference that these seeds "
+    f"detect with {100 * POWER:.0f} % power, before the correction. *not tested*: no numbers, or too few seeds.",
     "Differences are in points, the better one as printed minus the other, by a paired t-test over the seeds that both "
-    f"rows have; it takes {MINIMUM}. The interval is of one difference alone. p is adjusted by Holm over the "
-    "orderings of one paper under one noise, and 0.05 decides. All intervals are over seeds on these test sets.",
-    "Nothing here reproduces a paper: its numbers were made with other data, towers and budgets. It asks whether an "
-    "order is general enough to show here.",
+    f"rows have; it takes {MINIMUM}. The interval is not adjusted. p is adjusted by Holm over the orderings "
+    "of one paper under one noise, and 0.05 decides. All intervals are over seeds on these test sets.",
+    "Nothing here reproduces a paper: its numbers were made with other data, towers and budgets. The question is "
+    "whether an order is general enough to appear here.",
 )
 
 
@@ -51,7 +51,7 @@ def claims_part(results: Results, claims: Claims) -> ClaimsPart:
     judge_lines = [
         f"## Judged by the suite {markdown(results.suite)}",
         "",
-        f"{markdown(planned_seeds(results))}. The headline is {markdown(' '.join(primary(results)))}.",
+        f"{markdown(planned_seeds(results))}. The primary metric is {markdown(' '.join(primary(results)))}.",
         "",
         *(line for text in validity_sentences(results) for line in (markdown(text), "")),
         *(

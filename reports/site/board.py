@@ -22,7 +22,7 @@ PAGE, CSV = "index.html", "board.csv"
 _TITLE = "Noise-robust contrastive learning: the board"
 _INTRODUCTION = (
     "Methods that train image-text models on pairs with wrong captions, each at the same budget on the same noise. "
-    "Choose a suite and a noise: the method that is best on the suite's headline number stands first. Differences are "
+    "Choose a suite and a noise: the method that is best on the suite's primary metric comes first. Differences are "
     "from the baseline: ▲ significantly better, ▼ significantly worse, ○ inconclusive."
 )
 _FILTERS = ("suite", "noise", "method")
@@ -35,20 +35,20 @@ _UP, _DOWN = "ascending", "descending"
 _HEADS = {"method": _UP, "score": _DOWN, "difference, points": _DOWN, "seeds": _DOWN}
 _HEADS |= dict.fromkeys(("fidelity", "budget", "basis"), _UP)
 _NOTES = (
-    "Score: the suite's headline number, named under it with the direction that is better, mean and standard deviation "
+    "Score: the suite's primary metric, named below with the better direction; mean and standard deviation "
     "over seeds. Rows of different suites are not comparable with each other.",
     "Difference: method minus baseline, with 95 % interval and p (paired t-test over seeds, Holm over methods).",
-    "Basis: what the scores rest on. Recomputed: `bench board check` computed them from per-example results; an "
-    "author may have invented those: consistent is not proven. Hardware and names of rows are stated by the author.",
-    "Rerun: one of the row's runs was trained again, with a consistent outcome, as the file beside the bundle says. "
+    "Basis: what the scores rest on. Recomputed: `bench board check` computed them from per-example results, which an "
+    "author may have invented: consistent is not proven. Hardware and names of rows are stated by the author.",
+    "Rerun: one of the row's runs was trained again, with a consistent outcome, as the file next to the bundle says. "
     "`bench board check BUNDLE --rerun RUN` trains one again here.",
     "The CSV file has recovered gap, resolution, hardware and the ids of the runs; `bench store import` of the archive "
-    "and `bench show RUN` say all of one, `bench methods NAME` all of a method.",
+    "and `bench show RUN` print everything about a run, `bench methods NAME` about a method.",
 )
 
 
 def site(paths: Sequence[Path], out: Path, check: Check | None = None, home: str = "") -> list[Path]:
-    """Write the board over stores, committed comparisons and bundles; return its page and its CSV file.
+    """Write the board of stores, committed comparisons and bundles; return its page and its CSV file.
 
     An earlier board in `out` is replaced. `check` computes a bundle's numbers again before it is shown; without it they
     are labelled as stated. `home`: see `page`. Raises UserError if there are no runs, if an archive is damaged or
@@ -98,7 +98,7 @@ def page(rows: Sequence[BoardRow], sources: Sequence[str], home: str = "") -> Ht
             together(_row(row, home) for row in sorted(rows, key=lambda row: -_goodness(row, row.score.value))),
         ),
         html('<ol class="notes">{}</ol>', together(html("<li>{}</li>", note) for note in _NOTES)),
-        html("<h2>What it was made from</h2><ul>{}</ul>", together(html("<li>{}</li>", one) for one in sources)),
+        html("<h2>Sources</h2><ul>{}</ul>", together(html("<li>{}</li>", one) for one in sources)),
         html("<script>{}</script>", asset("board.js")),
     ]
     return document(_TITLE, body)

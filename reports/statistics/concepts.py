@@ -20,11 +20,11 @@ from reports.statistics.paired import LEVEL, Floats
 
 DRAWS = 1000  #: of the bootstrap
 MEANING = (
-    "over concepts: 95 %, test concepts drawn anew with all of their images and captions, at these seeds; it speaks of "
+    "over concepts: 95 %, test concepts resampled with all of their images and captions, at these seeds; it describes "
     "these checkpoints"
 )
 MEANING_OF_BOTH = (
-    "over both: 95 %, other seeds and other test concepts together, by variance components; it speaks of the methods"
+    "over both: 95 %, other seeds and other test concepts together, by variance components; it describes the methods"
 )
 _RECALLS = tuple(f"{side}_r{k}" for side in ("i2t", "t2i") for k in RECALL_KS)
 _PARTS = {"mean_recall": _RECALLS, "mean_r1": ("i2t_r1", "t2i_r1")}  #: metrics that are means of others
@@ -55,7 +55,7 @@ class Outcomes:
             except Damaged as error:
                 self._arrays[at] = {}
                 self.damaged.append(
-                    f"{self._run.method}, {self._run.noise}, seed {self._run.seed}, lacks outcomes: {error}."
+                    f"{self._run.method}, {self._run.noise}, seed {self._run.seed}, lacks per-example results: {error}."
                 )
         return self._arrays[at]
 

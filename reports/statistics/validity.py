@@ -105,7 +105,7 @@ def _learned_wrong(results: Results, noise: str) -> Check:
         share, chance = mean(list(own.values())), measure.column.chance or 0.0
         outcome = "pass" if share - chance > LEARNED_WRONG else "fail"
         found = f"{results.named(base)} has memorised {_percent(share)} of its wrong captions at the end (chance "
-        found += f"{_percent(chance)}, at least {_percent(chance + LEARNED_WRONG)} asked for)"
+        found += f"{_percent(chance)}, required {_percent(chance + LEARNED_WRONG)})"
     return Check("wrong captions learned", outcome, found, "speed of learning, not robustness")
 
 
@@ -116,11 +116,11 @@ def _trained_out(results: Results, contrasts: Mapping[str, Contrast], noise: str
     gains = {label: _last_quarter(results, contrasts, noise, label) for label in asked}
     known = {label: gain for label, gain in gains.items() if gain is not None}
     named = ", ".join(f"{results.named(label)} {signed(gain)} %" for label, gain in known.items())
-    found = f"gain of the last quarter of training, of the level: {named} (limit {_percent(TRAINED_OUT)})"
+    found = f"gain of the last quarter of training, relative to the level: {named} (limit {_percent(TRAINED_OUT)})"
     lacking = ", ".join(results.named(label) for label in asked if label not in known)
     outcome: Outcome = "unknown" if lacking else "pass"
     if lacking:
-        unknown = f"the gain of the last quarter is not known of {lacking}: no points along the run, no shorter budget"
+        unknown = f"the gain of the last quarter is unknown for {lacking}: no points along the run, no shorter budget"
         found = f"{found}; {unknown}" if known else unknown
     if any(gain >= TRAINED_OUT for gain in known.values()):
         outcome = "fail"
@@ -163,7 +163,7 @@ def _own_order(results: Results, contrasts: Mapping[str, Contrast], noise: str) 
     sides = [{label: one.values[label] for label in one.ranked if label in one.values} for one in (clean, own) if one]
     agreed = agreement_of(noise, *sides) if clean else None
     outcome: Outcome = "unknown"
-    found = f"the order on clean pairs is not known: it takes {FEWEST} rows with {MINIMUM} seeds on both"
+    found = f"the order on clean pairs is unknown: it takes {FEWEST} rows with {MINIMUM} seeds on both"
     if agreed:
         most = agreed.one_order
         outcome = "fail" if agreed.high >= most or agreed.rho > ONE_ORDER * most else "pass"

@@ -17,14 +17,14 @@ _COLUMNS = (
     ("filter", "filter alone", "the baseline on the chosen pairs, minus the baseline"),
     ("loss", "loss alone", "the method, minus the baseline"),
     ("both", "both", "the method on the chosen pairs, minus the baseline"),
-    ("interaction", "interaction", "both, minus the sum of the two alone: below 0, they do the same work"),
+    ("interaction", "interaction", "both, minus the sum of the two alone; below 0 their effects overlap"),
 )
 
 
 def filter_tables(results: Results) -> list[Table]:
-    """One line a noise, choice of pairs and method that has both rows, of which the baseline has both too; [] without.
+    """One row per noise, choice of pairs and method, where the method and the baseline have both entries; [] without.
 
-    Effects are on the headline number, paired by seed.
+    Effects are on the primary metric, paired by seed.
     """
     found = [(one, *cell) for one in headline_contrasts(results) for cell in _squares(results)]
     lines = [(one, row, _effects(one, results.baseline, *labels)) for one, row, labels in found]
@@ -38,9 +38,9 @@ def filter_tables(results: Results) -> list[Table]:
     ]
     number = lines[0][0].measure.column.label
     columns = tuple(Column(name, head, number, "percent", None, about) for name, head, about in _COLUMNS)
-    text = f"What a choice of pairs and a loss gain over {results.named(results.baseline)}, in points of {number}."
+    text = f"Gains of a choice of pairs and of a loss over {results.named(results.baseline)}, in points of {number}."
     notes = (
-        "p: paired t-test over seeds, adjusted by Holm over all tests of this table, and the intervals as well.",
+        "p: paired t-test over seeds, adjusted by Holm over all tests of this table, as are the intervals.",
         *(f"{head}: {about}." for _, head, about in _COLUMNS),
     )
     return [noted(results, "filter_or_loss", "Filter or loss", columns, rows, text, *notes)]

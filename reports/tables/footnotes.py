@@ -169,7 +169,7 @@ def planned_seeds(results: Results) -> str:
     for noise in results.plan["noises"]:
         if (count := len(noise.get("seeds", seeds))) < len(seeds):
             fewer.setdefault(count, []).append(noise["label"])
-    less = "".join(f"; the first {count} under {', '.join(labels)}" for count, labels in fewer.items())
+    less = "".join(f"; the first {count} for {', '.join(labels)}" for count, labels in fewer.items())
     return f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))}{less})"
 
 

@@ -27,11 +27,11 @@ HEAD = 4  #: lines that headings and rules take
 
 
 def table_latex(table: Table) -> str:
-    """One `table` environment, or several where the lines are too many for a page. Needs booktabs and graphicx.
+    """One `table` environment, or several where the rows do not fit on a page. Needs booktabs and graphicx.
 
     What is too wide for one of two columns is a `table*`, which takes both; in one column that is the same. A table
     wider than the text is broken between its headings, or within one that alone is too wide, into blocks below each
-    other, and a block that is still wider is scaled down. The notes stand under the last part.
+    other, and a block that is still wider is scaled down. The notes are under the last part.
     """
     parts = _parts(table)
     environment = "table*" if any(_letters(block) > COLUMN for part in parts for block in part) else "table"
@@ -64,7 +64,7 @@ def for_a_paper(results: Results, table: Table, methods: Sequence[str] = ()) -> 
     )
     marked = "".join(row.mark + "".join(map(marks, row.cells)) for row in kept)
     notes = {mark: meaning for mark, meaning in table.notes.items() if mark in marked}
-    all_rows = (f"Bold is among all {len(known)} rows of the suite.",)
+    all_rows = (f"Bold is among all {len(known)} entries of the suite.",)
     long = context(results) if results.runs else ()
     short = [note for note in table.footnotes if note not in long] if table.brief is None else table.brief
     footnotes = (*short, *(all_rows if 0 < len(set(methods)) < len(known) else ()))

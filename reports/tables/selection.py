@@ -13,15 +13,15 @@ from reports.tables.footnotes import method_row, noted
 from reports.tables.table import Cell, Column, Measured, Table
 from reports.tables.vs_baseline import interval
 
-_TEXT = "The headline of the weights that a rule chose along each run, beside that of the last ones."
+_TEXT = "The primary metric of the weights that a rule chose along each run, next to that of the last ones."
 _NOTE = (
-    "Gap: chosen minus last, in points, over the seeds that have both; with its 95 % interval (t over seeds) from "
-    "three seeds on. Where all runs chose their last weights it is 0."
+    "Gap: chosen minus last, in points, over the seeds that have both; with its 95 % interval (t over seeds) if "
+    "there are three seeds or more. Where all runs chose their last weights it is 0."
 )
 
 
 def selection_table(results: Results) -> Table | None:
-    """Return one line a row and noise, for the rows that do not read their last weights; None without any."""
+    """Return one row per entry and noise, for the entries that do not read their last weights; None without any."""
     selecting = {label: entry for label, entry in results.methods.items() if entry.get("select", LAST) != LAST}
     if not selecting:
         return None

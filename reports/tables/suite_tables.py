@@ -53,17 +53,17 @@ def _file_name(name: str, place: int) -> str:
 
 
 def overview(results: Results) -> Table:
-    """One line a method and noise, one column a question, the cost beside it if it differs."""
+    """One row per method and noise, one column per question, and the cost if it differs."""
     costs = relative_costs(results).values()
     alike = bool(costs) and max(abs(cost - 1) for cost in costs) <= ALIKE  # then a column of ones says nothing
     measures = [*headlines(results), *([] if alike else [relative_cost(results)])]
     averages = [f"{m.column.group}: {m.column.description}." for m in measures if m.parts > 1]
-    what = "One line for each method under each noise, one column for each question."
+    what = "One row per method and noise, one column per question."
     return _table(results, "overview", "Overview", what, measures, lines(results, ()), averages)
 
 
 def paper_table(results: Results, whole: Table, methods: Sequence[str]) -> Table:
-    """The headline number in the overview `whole`: a line for each of these methods, a column a noise.
+    """The primary metric from the overview `whole`: a row for each of these methods, a column per noise.
 
     Of several budgets the longest. Bold is among all rows of the suite.
     """
@@ -71,7 +71,7 @@ def paper_table(results: Results, whole: Table, methods: Sequence[str]) -> Table
     cells = {(row.method, row.group): row.cells[0] for row in whole.rows}
     columns = tuple(replace(one, name=noise, label=noise, group=f"{one.group} {one.label}") for noise in noises)
     rows = [method_row(results, label, (cells[label, noise] for noise in noises)) for label in methods]
-    whole = replace(whole, description="One line a method, one column a noise.")
+    whole = replace(whole, description="One row per method, one column per noise.")
     return replace(whole, name="paper", title="Scores under noise", columns=columns, rows=tuple(rows))
 
 
@@ -98,13 +98,13 @@ def cost(results: Results) -> Table:
     score = record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", "Score")
     measures = [score, relative_cost(results), *(_ledger_measure(*line) for line in _LEDGER)]
     extra = [
-        "Counts are of the algorithm: FLOPs are matrix products and convolutions of unrepeated steps; forwards are "
-        "pairs sent through a tower. A run that starts from a reference run carries that run's counts and times as "
-        "well. Work repeated after a kill stands apart and is not in the training time."
+        "Counts are algorithmic: FLOPs of matrix products and convolutions, without recomputation; forwards are pairs "
+        "sent through a tower. A run that starts from a reference run includes that run's counts and times. Work "
+        "repeated after a kill is listed separately and not part of the training time."
     ]
     if lost := sum(run.costs_lost for run in results.runs):
-        extra.append(f"The costs of {lost} runs are lost, because their ledgers were damaged; means are of the others.")
-    return _table(results, "cost", "Cost", "What every score was paid with.", measures, lines(results, ()), extra)
+        extra.append(f"The costs of {lost} runs are unknown, as their ledgers were damaged; means are over the others.")
+    return _table(results, "cost", "Cost", "What each score cost.", measures, lines(results, ()), extra)
 
 
 _LEDGER: tuple[tuple[str, str, str, Unit], ...] = (
@@ -182,7 +182,7 @@ def _table(
     notes = notes_for(table_rows)
     texts = (*extra, *_at_chance(columns), *tied, *_of_scores(known), *empty, *footnotes(results, table_rows))
     if any(column.chance is not None for column in columns):
-        texts = ("chance: what a uniformly random guess scores on average.", *texts)
+        texts = ("chance: the expected score of a uniformly random guess.", *texts)
         table_rows.append(_chance(columns))
     full = len(results.plan["seeds"])
     planned = {noise: len({run.seed for run in results.runs if run.noise == noise}) for noise in results.noises}
@@ -200,7 +200,7 @@ def _in_bold(
         block, alike = in_bold(list(group), columns, ranks, results.baseline)
         made += block
         tied += [f"{noise} ({alike} of {sum(ranks)} columns)"] if alike else []
-    note = "These seeds cannot rank, so nothing is bold where more than a third of the rows of a block tie: "
+    note = "Nothing is bold where more than a third of the rows of a block tie, because these seeds cannot rank them: "
     return made, [f"{note}{'; '.join(tied)}."] if tied else []
 
 
@@ -215,7 +215,7 @@ def _applicable(all_rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
 def _at_chance(columns: Sequence[Column]) -> list[str]:
     """Return a note that names the columns in which no row is significantly above chance."""
     names = "; ".join(f"{column.group} {column.label}".strip() for column in columns if column.at_chance)
-    note = f"No row is significantly above chance on {names}: what differs there says nothing, and nothing is bold."
+    note = f"No row is significantly above chance on {names}: differences there mean nothing, and nothing is bold."
     return [note] if names else []
 
 
@@ -224,8 +224,8 @@ def _of_scores(known: Sequence[Line]) -> list[str]:
     other = next((line.label for line in known if not line.compared), None)
     if other is None:
         return []
-    own = "its method's own. It is compared with no line, so it is never bold."
-    return [f"A line such as {other} reads the same weights by another score than {own}"]
+    own = "its method's own. It takes part in no comparison, so it is never bold."
+    return [f"A row such as {other} reads the same weights by another score than {own}"]
 
 
 def _chance_of_precision(results: Results) -> list[str]:
@@ -235,7 +235,7 @@ def _chance_of_precision(results: Results) -> list[str]:
         if run.manifest and run.manifest["rows"]:
             shares.setdefault(run.noise, []).append(run.manifest["realised_rate"])
     said = "; ".join(f"{noise}: {100 * mean(found):.1f} %" for noise, found in shares.items())
-    return [f"By chance, average precision is the share of corrupted pairs ({said})."] if said else []
+    return [f"The average precision of a random guess is the share of corrupted pairs ({said})."] if said else []
 
 
 def _chance(columns: Sequence[Column]) -> Row:

@@ -10,7 +10,7 @@ from reports.tables.footnotes import notes_for
 from reports.tables.table import Cell, Column, Row, Table
 
 _SCORE = "Validation, mean recall"
-_TRIALS = Column("trials", "trials", "", "count", None, "settings tried, the suite's own among them")
+_TRIALS = Column("trials", "trials", "", "count", None, "settings tried, including the suite's own")
 _OWN = Column("own", "suite's own", _SCORE, "percent", None, "score of the suite's own settings")
 _BEST = Column("best", "best", _SCORE, "percent", None, "score of the settings that were chosen")
 _GAIN = Column("gain", "gain", _SCORE, "percent", None, "best - suite's own, on the pairs and seeds that chose")
@@ -26,7 +26,7 @@ _SPENT = (
 
 
 def tuning_table(results: Results) -> Table | None:
-    """Return one line a method with its trials, its chosen settings and their cost; None if a suite tunes nothing."""
+    """Return one row per method with its trials, its chosen settings and their cost; None if a suite tunes nothing."""
     tuning = results.plan["tuning"]
     if not tuning:
         return None
@@ -34,7 +34,7 @@ def tuning_table(results: Results) -> Table | None:
     columns = (_TRIALS, _OWN, _BEST, *chosen, *_SPENT)
     rows = [_row(results, label, tuning["methods"].get(label), columns) for label in results.methods]
     footnotes = _halved(tuning, results) if "rungs" in tuning else _spread(tuning)
-    description = "Trials on the validation pairs, which no other table shows."
+    description = "Trials on the validation pairs, whose scores are in no other table."
     return Table("tuning", "Tuning", columns, tuple(rows), description, footnotes, notes=notes_for(rows))
 
 
@@ -82,13 +82,13 @@ def _halved(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
     at_edge = ", ".join(results.named(label) for label, names in edges.items() if names) or "none"
     return (
         f"Every method has the same trials: {', then '.join(rounds)}, the suite's own settings always among them. "
-        f"Points of Sobol's sequence over {' and '.join([*ranges, 'the space of the method'])}. "
-        "Where the best lies at an edge of its space, it is tried once more with that setting elsewhere. "
-        "The best on the validation pairs runs; its gain is measured on the seeds and pairs that chose it.",
-        f"Trials have {100 * tuning['rate']:g} % noise, and at the last budget seeds {seeds}; validation pairs have "
+        f"Points of a Sobol sequence over {' and '.join([*ranges, 'the space of the method'])}. "
+        "Where the best lies at an edge of its space, it is tried again with that setting away from the edge. "
+        "The best on the validation pairs is used; its gain is measured on the seeds and pairs that chose it.",
+        f"Trials have {100 * tuning['rate']:g} % noise, and seeds {seeds} at the last budget; validation pairs have "
         f"{'captions with the same noise' if tuning.get('by') == 'noisy_validation' else 'clean captions'}. "
-        "What trials cost is booked here and not in a run's budget.",
-        f"Best at an edge of its space, which should be widened, because it loses by leaving that edge: {at_edge}.",
+        "The cost of trials is listed here and not charged to a run's budget.",
+        f"Best at an edge of its space, and worse away from it, so the space should be widened: {at_edge}.",
     )
 
 
@@ -98,9 +98,9 @@ def _spread(tuning: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         "Every method has the same number of trials: the suite's own settings, then points spread over "
         f"learning rates {_range(tuning['lr'])} and, where a method keeps its temperature fixed and its entry does not "
-        f"name it, temperatures {_range(tuning['temperature'])}. The best on the validation pairs runs.",
+        f"name it, temperatures {_range(tuning['temperature'])}. The best on the validation pairs is used.",
         f"A trial has seed {tuning['seed']}, {100 * tuning['rate']:g} % noise and a budget of {budget}. "
-        "What trials cost is booked here and not in a run's budget.",
+        "The cost of trials is listed here and not charged to a run's budget.",
     )
 
 

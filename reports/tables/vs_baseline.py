@@ -47,8 +47,8 @@ _UNRESOLVED = (
 _KEPT = (
     "Kept: mean score under noise divided by the method's mean on clean pairs at the same budget; interval (95 %): "
     "Fieller over the seeds that both have. Against the baseline: 100 (ln(noisy / clean) - ln(the baseline's noisy / "
-    "clean)), paired by seed; p: t-test, adjusted by Holm over the methods of a noise, as is its interval. The oracle's "
-    "clean score is the baseline's."
+    "clean)), paired by seed; p: t-test, adjusted by Holm over the methods of a noise, as is its interval. The "
+    "oracle's clean score is the baseline's."
 )
 _SHARED = "All shares of a column have the same denominator, so they err together and are neither ranked nor averaged."
 

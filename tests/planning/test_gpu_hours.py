@@ -186,7 +186,7 @@ def test_a_large_batch_is_timed_in_part_where_there_is_no_gpu(tmp_path: Path, mo
     batch = one.run.train.batch // 4
     found = on_this_machine([one], Store(tmp_path))
     assert found.source == f"{estimate.TIMED_STEPS} timed steps of {one.run.label} with {batch} pairs"
-    assert f"training {duration(3600 * found.hours)}, evaluation not known yet; in all " in "\n".join(found.lines)
+    assert f"training {duration(3600 * found.hours)}, evaluation not known yet; in total " in "\n".join(found.lines)
     monkeypatch.setattr(estimate, "MAX_TIMED_FLOPS", flops)
     assert estimate._affordable(one) is one.run
 

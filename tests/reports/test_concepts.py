@@ -125,7 +125,7 @@ def test_compare_shows_it_beside_the_interval_over_seeds_and_says_what_it_is(res
     shown = [" to ".join(map(signed, ends)) for ends in both]
     assert re.split("  +", row)[-2:] == shown
     assert "note: over both: 95 %, other seeds and other test concepts together, by variance components" in text
-    assert "note: over concepts: 95 %, test concepts drawn anew with all of their images and captions" in text
+    assert "note: over concepts: 95 %, test concepts resampled with all of their images and captions" in text
 
 
 def test_over_both_is_the_model_on_what_each_concept_adds(results: Results) -> None:

@@ -218,7 +218,7 @@ def test_a_noise_with_fewer_seeds_is_compared_over_its_own(results: Results) -> 
     noises = [{**noise, "seeds": [0, 1, 2]} if noise["label"] == CLEAN else noise for noise in results.plan["noises"]]
     runs = tuple(run for run in results.runs if run.noise != CLEAN or run.seed < 3)
     fewer = replace(results, plan={**results.plan, "noises": noises}, runs=runs)
-    assert planned_seeds(fewer) == f"n = 5 seeds (0, 1, 2, 3, 4; the first 3 under {CLEAN})"
+    assert planned_seeds(fewer) == f"n = 5 seeds (0, 1, 2, 3, 4; the first 3 for {CLEAN})"
     assert {(one.noise, test.n) for one in contrasts(fewer) for test in one.gains.values()} == {(CLEAN, 3), (NOISY, 5)}
     made = {table.name: table for table in tables(fewer)}
     assert {cell.n for cell in cells(made["zero_shot"], "sogclr", CLEAN)} == {3}

@@ -426,7 +426,7 @@ def test_curves_along_the_runs_are_means_over_seeds_against_epochs(three: Store)
     assert without.figure is not None
     assert len(without.figure.axes) == len(picture.figure.axes) - len(results.noises), "a line at 0 is a sentence"
     noises = sorted(f"memorised ({noise})" for noise in results.noises)
-    assert without.caption.endswith(f" 0 for every method, all along, so not drawn: {', '.join(noises)}.")
+    assert without.caption.endswith(f" 0 for every method at every point, so not drawn: {', '.join(noises)}.")
     for title, (dataset, task, metric) in (("emoji/iid concept top-1, %", primary(plain)), ("memorised, %", learned)):
         panels = [panel for panel in picture.figure.axes if panel.get_ylabel().replace("\n", " ").endswith(title)]
         assert [panel.get_title() for panel in panels] == list(results.noises)
@@ -536,7 +536,7 @@ def test_a_table_for_a_paper_has_titles_citations_and_slim_notes(three: Store, t
         assert rf"~\cite{{{label}}}" in whole
         assert (rf"~\cite{{{label}}}" in few) == (label in ("clip", "prolip"))
     assert not any(escape(note) in text for note in table.footnotes for text in (whole, few))
-    assert "Bold is among all 7 rows of the suite." in few
+    assert "Bold is among all 7 entries of the suite." in few
     assert "Bold is among" not in whole
     assert "chance & " in few
     for entry in results.plan["methods"]:
@@ -680,5 +680,5 @@ def test_of_more_rows_than_have_room_the_chosen_have_names_and_the_others_are_gr
             colours = [line.get_color() for line in panel.lines if len(line.get_xdata()) > 1]
             assert colours.count(OTHER["color"]) == 26 - len(chosen)
             assert {style_of(results, label)["color"] for label in chosen} < set(colours)
-        assert f"In grey: {26 - len(chosen)} methods that are neither clip_0 nor a bound" in captions[name]
+        assert f"In grey: {26 - len(chosen)} methods that are neither clip_0 nor bounds" in captions[name]
     assert "In grey" not in captions["radar"]

@@ -31,7 +31,7 @@ def test_figures_are_matplotlib_figures_that_can_be_saved_again(three: Store) ->
     assert r"~\cite{sogclr}" in results.latex("overview", methods=["sogclr"])
     with pytest.raises(bench.UserError, match="'overvew' is not a table of this report; did you mean 'overview'"):
         results.latex("overvew")
-    with pytest.raises(bench.UserError, match="the figure 'cost' shows all; the radar takes them"):
+    with pytest.raises(bench.UserError, match="the figure 'cost' shows all methods; only the radar takes a choice"):
         results.figure("cost", methods=["clip"])
 
 

@@ -78,7 +78,7 @@ def overlap(one: Bbox, other: Bbox) -> float:
 @pytest.mark.parametrize("name", sorted(EVERYWHERE | PAGE_ALONE | {"diagnostics-05-bayes"}))
 def test_words_can_be_read_at_the_size_of_a_paper(read: Results, name: str, width: str) -> None:
     if name in PAGE_ALONE and width == "column":
-        with pytest.raises(bench.UserError, match=f"the figure '{name}' has no room at the width of a column"):
+        with pytest.raises(bench.UserError, match=f"the figure '{name}' is not legible at the width of a column"):
             figure_of(read, name, width="column")
         return
     figure = figure_of(read, name, width=width)
@@ -135,7 +135,7 @@ def test_a_report_has_figures_for_a_column_if_it_is_asked_for_them(tmp_path: Pat
 def test_a_report_says_which_figures_have_no_room_in_a_column(many: bench.Results) -> None:
     run = CliRunner().invoke(app, ["report", SUITE, "--results", str(many.folder), "--figures", "column"])
     assert run.exit_code == 0, run.output
-    said = "no room in a column (3.3 inches wide and at most 9 high) at letters that can be read: "
+    said = "not legible in a column (3.3 inches wide and at most 9 high), so not drawn: "
     (line,) = [line for line in run.stdout.splitlines() if line.startswith(said)]
     left_out = set(line.removeprefix(said).split(", "))
     assert left_out >= PAGE_ALONE

@@ -139,17 +139,17 @@ def test_what_cannot_be_measured_under_a_noise_has_no_rows_there(three: Store) -
     assert {row.group for row in found.rows if row.method} == {NOISY}
     assert f"Not under {CLEAN}: there is nothing of this kind to measure." in found.footnotes
     assert not any("nothing of this kind" in note for note in by_name(three)["zero_shot"].footnotes)
-    (chance,) = [note for note in found.footnotes if note.startswith("By chance, average precision")]
+    (chance,) = [note for note in found.footnotes if note.startswith("The average precision of a random guess")]
     rates = [run.manifest["realised_rate"] for run in load("emoji_noisy", three).runs if run.noise == NOISY]
     assert chance.endswith(f"({NOISY}: {100 * mean(rates):.1f} %).")
 
 
 def test_lines_of_another_score_say_why_they_are_never_bold(three: Store) -> None:
     found = by_name(three)["zero_shot"]
-    (note,) = [note for note in found.footnotes if note.startswith("A line such as")]
-    label = note.removeprefix("A line such as ").partition(" reads")[0]
+    (note,) = [note for note in found.footnotes if note.startswith("A row such as")]
+    label = note.removeprefix("A row such as ").partition(" reads")[0]
     assert [row.compared for row in found.rows if row.label == label] == [False, False]
-    assert not any("A line such as" in note for note in by_name(three)["overview"].footnotes)
+    assert not any("A row such as" in note for note in by_name(three)["overview"].footnotes)
 
 
 def test_states_are_different_cells(troubled: Store) -> None:
@@ -205,7 +205,11 @@ def test_a_block_of_fewer_seeds_says_so_once(tmp_path: Path, stores: SimpleNames
 
 
 def test_bold_is_within_a_noise_and_knows_the_best(three: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    (note,) = [note for note in by_name(three)["zero_shot"].footnotes if note.startswith("These seeds cannot rank")]
+    (note,) = [
+        note
+        for note in by_name(three)["zero_shot"].footnotes
+        if note.startswith("Nothing is bold where more than a third")
+    ]
     assert f"{NOISY} (" in note
     monkeypatch.setattr("reports.measure.TIED", 1)
     table = by_name(three)["zero_shot"]
@@ -277,8 +281,8 @@ def test_machines_within_a_seed_changed_code_and_added_seeds_are_said(three: Sto
     said = footnotes.context(Results({**results.plan, "added": [[NOISY, 2], [CLEAN, 2], [NOISY, 1]]}, tuple(one)))
     count = sum(run.environment.get("commit", "").endswith("+") for run in one)
     assert (
-        f"Machines mixed within a seed (a CPU and another CPU), so paired differences there are partly due to the machines: "
-        f"{CLEAN}, seed 2; {NOISY}, seed 1." in said
+        f"Machines mixed within a seed (a CPU and another CPU), so paired differences there are partly due to the "
+        f"machines: {CLEAN}, seed 2; {NOISY}, seed 1." in said
     )
     assert (
         f"{count} of {len(one)} runs were made by code with uncommitted changes: {CLEAN}, seeds 0, 2; {NOISY}, seed 1."

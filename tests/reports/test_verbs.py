@@ -120,10 +120,10 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     assert line.test is not None
     assert line.test.low < line.gap < line.test.high
     assert dict(found.cost)["0 % shuffled captions"] == pytest.approx(1.15, rel=1e-6)
-    assert "SogCLR is better than CLIP" in found.verdict
+    assert "SogCLR is significantly better than CLIP" in found.verdict
     assert found.verdict.count("\n") == 0
     back = compare(SUITE, three, "clip", "sogclr")
-    assert "SogCLR is better than CLIP" in back.verdict
+    assert "SogCLR is significantly better than CLIP" in back.verdict
     assert "CLIP at 0.87 times the cost of SogCLR" in back.verdict
     text = found.text()
     assert text.startswith("\n".join((*found.validity, "", found.verdict, "")))
@@ -168,7 +168,7 @@ def test_compare_has_no_verdict_where_the_primary_number_is_not_measured(store: 
     assert plan is not None
     store.write_plan(SUITE, {**plan, "primary": {**plan["primary"], "dataset": "emoji/unseen"}})
     found = compare(SUITE, store, "sogclr", "clip")
-    assert found.verdict.startswith("No verdict: zero_shot/concept top1 on emoji/unseen, the suite's primary number")
+    assert found.verdict.startswith("No verdict: zero_shot/concept top1 on emoji/unseen, the suite's primary metric")
     assert found.lines
     assert found.text().splitlines()[0].endswith("(evaluate.tasks without zero_shot).")
 

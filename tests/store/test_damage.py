@@ -285,7 +285,7 @@ def test_lost_costs_are_said(store: Path, tiny: SimpleNamespace) -> None:
     assert all("its costs are lost: its ledger was damaged" in line for line in lines)
     assert lines
     table = cost(load("tiny", Store(store)))
-    assert any("The costs of 1 runs are lost" in note for note in table.footnotes)
+    assert any("The costs of 1 runs are unknown" in note for note in table.footnotes)
 
 
 def test_a_flipped_bit_of_an_unfinished_run_is_found_before_it_goes_on(
