@@ -57,7 +57,7 @@ def open_file(path: Path | str, buffering: int = BUFFER_BYTES) -> BinaryIO:
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """Return the bytes of a file. Raises OSError if it is no regular file or has more than `most` bytes."""
+    """Return the bytes of a file. Raises OSError if it is not a regular file or has more than `most` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(most + 1) if size <= most else b""  # what is too long takes no memory
@@ -131,7 +131,7 @@ def whole_numbers(values: npt.NDArray[Any]) -> Ints:
 def read_parquet(path: Path, columns: Sequence[str] | None = None) -> Any:
     """Return a Parquet file, or some of its columns, as a pyarrow Table, with every page's checksum compared.
 
-    Raises OSError if it is no regular file, and ValueError if it is damaged or lacks a column.
+    Raises OSError if it is not a regular file, and ValueError if it is damaged or lacks a column.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

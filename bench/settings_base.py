@@ -14,7 +14,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Range = Annotated[tuple[Positive, Positive], Field(strict=False)]
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
-NonEmptyList = Field(min_length=1, strict=False)  # a YAML list is no tuple, strictly
+NonEmptyList = Field(min_length=1, strict=False)  # a YAML list is not a tuple, strictly
 MAX_NAME_LETTERS = 100  #: of names and labels, which become parts of file names
 _MAX_PART_BYTES = 255  #: of one part of a path, on all usual file systems
 

@@ -104,7 +104,7 @@ class YamlSource:
         self.marks, self.data = marks, {**self.data, key: [one for _, one in parts]}
 
     def fail(self, faults: Sequence[FieldFault]) -> UserError:
-        """One line a fault, in the order of the file."""
+        """One line per fault, in the order of the file."""
         found = [(self._written(place), message) for place, message in faults]
         lines = dict.fromkeys(f"{self.where(place)}: {dotted(place)}: {message}" for place, message in found)
         listed = sorted(lines, key=_by_line)[:_LISTED_FAULTS]

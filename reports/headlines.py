@@ -1,4 +1,4 @@
-"""What a report is read by: the suite's headline number, and one number for each other question."""
+"""What a report is read by: the suite's primary metric, and one number for each other question."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def by_family(results: Results) -> dict[str, list[Named]]:
 
 
 def primary(results: Results) -> Named:
-    """The suite's headline number."""
+    """The suite's primary metric."""
     number = results.plan["primary"]
     return number["dataset"], number["task"], number["metric"]
 

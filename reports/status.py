@@ -1,4 +1,4 @@
-"""Where a suite stands: one line a run."""
+"""Where a suite stands: one line per run."""
 
 from __future__ import annotations
 

@@ -109,10 +109,10 @@ class Reach:
                 self._members(family)
 
     def _module(self, name: str, path: Path | None = None) -> Module | None:
-        """Return a module whose source counts; None for other modules, and for a name that is no module."""
+        """Return a module whose source counts; None for other modules, and for a name that is not a module."""
         if name not in self._modules:
             above = self._modules.get(name.rpartition(".")[0])
-            # `from a import b` asks for a.b as well, which is no module if a is a file
+            # `from a import b` asks for a.b as well, which is not a module if a is a file
             in_file = above is not None and above.path.name != "__init__.py"
             counts = name != PROTOCOL and name.partition(".")[0] in self._packages and not in_file
             place = path or (modules.source_file(name) if counts else None)
@@ -136,7 +136,7 @@ class Reach:
                 self._alias(alias, ())
 
     def _follow(self, module: Module, name: str, attributes: tuple[str, ...]) -> None:
-        """Reach what a name with attributes means in a module; a built-in is no binding."""
+        """Reach what a name with attributes means in a module; a built-in is not a binding."""
         for binding in module.bindings.get(name, ()):
             if isinstance(binding, Alias):
                 self.items[f"{module.name}:{name}"] = ["import", binding.module, binding.name]

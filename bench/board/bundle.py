@@ -132,7 +132,7 @@ class BundleChecker:
 
 @contextmanager
 def _told(outcome: BundleCheck, what: str = "") -> Iterator[None]:
-    """Note what is wrong with a bundle, or with `what` of it, so that the check goes on with the next."""
+    """Note what is wrong with a bundle, or with `what` of it, so that the check continues with the next."""
     try:
         yield
     except Refused as reason:

@@ -58,7 +58,7 @@ def retrain_run(store: Store, prefix: str) -> Retrained:
 def restore_weights(store: Store, prefix: str) -> Retrained:
     """Train a finished run again that lost its final weights, and those that it starts from, for their weights.
 
-    They are put back into the store; a training that is interrupted goes on when this is called again. Raises UserError
+    They are put back into the store; an interrupted training resumes when this is called again. Raises UserError
     as `retrain_run` does.
     """
     stored = _finished(store, prefix)

@@ -30,7 +30,7 @@ CATALOGUE_FILE = Path(__file__).with_name("evaluation_sets.yaml")  #: one entry 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationSet:
-    """One data set. Numbers are those of its publishers; the files on the disk are counted anew."""
+    """One data set. Numbers are those of its publishers; the files on the disk are counted when they are read."""
 
     name: str  #: in suites, records and tables
     title: str  #: as papers print it

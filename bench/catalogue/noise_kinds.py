@@ -2,7 +2,7 @@
 
 A new kind is one more entry of `KINDS`, here or by `KINDS.add(...)` from Python before the suite is loaded. `make`
 returns a `bench.data.noise.Noise`: a `NoiseManifest` (or a subclass of it, where a row's texts are edited or its image
-is changed) for a fixed kind, and any other `Noise` for a kind that is drawn anew in every step.
+is changed) for a fixed kind, and any other `Noise` for a kind that is drawn again in every step.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class NoiseKind:
     #: this noise
     make: Callable[[Any, Any, float, int], Any]
     effect: str = "take another pair's captions"  #: what the corrupted pairs do, for messages
-    fixed: bool = True  #: the same rows for the whole run, which the manifest names; False = drawn anew in every step
+    fixed: bool = True  #: the same rows for the whole run, which the manifest names; False = drawn again in every step
     poisons: bool = False  #: is an attack, whose success can be measured
     files: str = ""  #: who publishes its files, one for each rate above 0; "" = it has none
     options: type[NoiseOptions] = NoiseOptions

@@ -36,7 +36,7 @@ class ImageTowers:
     #: (name, configuration, width of the embedding D) -> nn.Module, normalised [b, 3, H, W] -> [b, D]; drawn from the
     #: global RNG. Probes read its method `pooled`, [b, 3, H, W] -> [b, P]; towers of open_clip need none.
     build: Callable[[str, TowerConfig, int], Any] = _OPEN_CLIP_IMAGE
-    #: returns why a name of the family is no tower to train; "" if it is one
+    #: returns why a name of the family is not a tower to train; "" if it is one
     wrong: Callable[[str], str] = lambda _name: ""
 
 

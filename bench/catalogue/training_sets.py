@@ -112,7 +112,7 @@ def published_list(name: str) -> TrainingSet | None:
 
 
 def download_commands(name: str, folder: Path) -> str:
-    """Return commands that download a data set and index it, or a sentence if it is no published list."""
+    """Return commands that download a data set and index it, or a sentence if it is not a published list."""
     entry, there = published_list(name), shlex.quote(str(folder))
     if entry is None:
         return f"put webdataset shards (key.jpg, key.txt in .tar files) in {there}, then: bench data index {there}"

@@ -86,7 +86,7 @@ def tiles(subject: Subject) -> None:
 def permutation(subject: Subject) -> None:
     """Rows in another order, their ids with them, give the same loss, permuted gradients and the same state.
 
-    If the constants do not depend on the seed, everything is computed anew from the permuted batch. If they do,
+    If the constants do not depend on the seed, everything is computed again from the permuted batch. If they do,
     `draw`'s result is permuted with the batch: every dimension of length B, and the values of integer tensors, which
     name rows. Rows change places only with rows for which `encode` left the same tensors empty, because the rows that
     are encoded a second time are drawn by position.
@@ -152,7 +152,7 @@ def purity(subject: Subject) -> None:
 
 
 def state(subject: Subject) -> None:
-    """A fresh method that loads the state_dict goes on to the same bits; state stays finite."""
+    """A fresh method that loads the state_dict continues to the same bits; state stays finite."""
     for variant in subject.variants:
         method, z = subject.embedded(variant)
         ids = torch.arange(BATCH).flip(0)

@@ -50,7 +50,7 @@ class RankPool:
         self._processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
         self._scratch: TemporaryDirectory[str] | None = None
-        self._thread = ThreadPoolExecutor(1)  # asks them, while the caller goes on
+        self._thread = ThreadPoolExecutor(1)  # asks them, while the caller continues
         self._asked: dict[str, Future[TrainingResults]] = {}
 
     def __enter__(self) -> RankPool:

@@ -42,7 +42,7 @@ def index(
     ] = False,
     data: DataFolder = None,
 ) -> None:
-    """Scan shards once and write their index: what training reads them by. A stopped index goes on where it was."""
+    """Scan shards once and write their index: what training reads them by. A stopped indexing resumes."""
     from bench.data.shards.indexing import build_index
     from bench.data.shards.sources import expand_sources, resolve_set_name
 
@@ -71,7 +71,7 @@ def get(
 ) -> None:
     """Copy training shards, or an evaluation set in clip-benchmark's webdataset layout, into the data folder.
 
-    Files that are there stay, so that a stopped copy goes on.
+    Files that are there stay, so that a stopped copy resumes.
     """
     from bench.data import evaluation, fetching
 
@@ -134,7 +134,7 @@ def shard(
     per_shard: Annotated[int, typer.Option("--per-shard", min=1, help="Pairs per shard.")] = 10_000,
     workers: Workers = None,
 ) -> None:
-    """Pack images and captions into webdataset shards, which `bench data index` reads. A stopped pack goes on.
+    """Pack images and captions into webdataset shards, which `bench data index` reads. A stopped packing resumes.
 
     Images are copied as they are. What cannot be packed is listed in OUT/faults.csv.
     """

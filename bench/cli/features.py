@@ -81,7 +81,7 @@ def extract(
     results: Results = Path("results"),
     data: DataFolder = None,
 ) -> None:
-    """Encode images and captions once. A stopped extraction goes on where it was, to the same bytes."""
+    """Encode images and captions once. A stopped extraction resumes and gives the same bytes."""
     from bench.console.progress import Progress
     from bench.models import extract_features
     from bench.suite.suite import load_suite

@@ -23,7 +23,7 @@ from bench.reading import Unfit
 
 UNEXPECTED, BAD_INPUT = 1, 2  #: exit codes
 INTERRUPTED, BROKEN_PIPE = 130, 141  #: the shell's convention: 128 + SIGINT, 128 + SIGPIPE
-_MAX_LETTERS = 500  #: letters of somebody else's message
+_MAX_LETTERS = 500  #: characters of external messages
 
 
 @contextlib.contextmanager

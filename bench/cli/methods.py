@@ -46,7 +46,7 @@ def new_method(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the method and its file, such as my_loss.")],
     folder: Annotated[Path, typer.Option("--folder", metavar="DIR", help="Where the two files go.")] = Path(),
 ) -> None:
-    """Write a method to start from, a complete loss in 40 lines, and its test; docs/new_method.md goes on from it."""
+    """Write a method to start from, a complete loss in 40 lines, and its test; docs/new_method.md continues from it."""
     from bench.adapters.scaffold import write_new_method as write
 
     echo(*write(name, folder))

@@ -41,7 +41,7 @@ def run(
 ) -> None:
     """Train and evaluate what is missing of a suite, then write its report.
 
-    Runs already stored are not run again; an interrupted run goes on where it stopped. Under torchrun, also over
+    Runs already stored are not run again; an interrupted run resumes. Under torchrun, also over
     several machines, all ranks execute each run together: torchrun --nnodes 2 --nproc-per-node 8 -m bench run SUITE.
     Exit codes: 0 all done or handed to SLURM, 1 a run failed, 2 bad input or a full disk, 75 interrupted or busy
     elsewhere (the same command resumes), 130 ended at once by Ctrl-C, before the runs or by the second one.
@@ -88,9 +88,9 @@ def worker(
 
     A run is executed by one worker. A worker waits for the runs that others hold and takes over those of a worker that
     died: at once on the same machine, after ten minutes without a sign of life from another one. A run that failed is
-    not tried again until its suite is queued anew. `bench report SUITE` then writes the report.
+    not tried again until its suite is queued again. `bench report SUITE` then writes the report.
     Exit codes: 0 all are done, whoever executed them, 1 a run failed, 2 bad input or a full disk, 75 stopped on request
-    (the same command goes on), 130 ended at once by Ctrl-C.
+    (the same command continues), 130 ended at once by Ctrl-C.
     """
 
     def lead() -> int:

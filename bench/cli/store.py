@@ -110,7 +110,7 @@ def verify(
     results: options.Results = RESULTS,
     fix: Annotated[bool, typer.Option("--fix", help="Move damaged files aside.")] = False,
 ) -> None:
-    """Look at everything that is stored, to the last byte: what is damaged, a line each, with the remedy.
+    """Look at everything that is stored, to the last byte: what is damaged, one line each, with the remedy.
 
     Weights and records are compared with their stored hashes. With --fix, what is damaged is renamed to NAME.damaged-1,
     so that `bench run` recomputes what it can. Exit code 1 if problems remain.

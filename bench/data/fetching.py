@@ -55,7 +55,7 @@ def fetch_shards(name: str, pattern: str, say: Callable[[str], None]) -> Path:
     """Copy training shards to the folder of the set `name` in the data folder, and return that folder.
 
     pattern: URLs of tars with braces as in `sources.braces`; a shard's name is that of the last tar in its URL or its
-    command. Shards that are there stay, so a stopped copy goes on. say: takes a line for each file. Raises UserError if
+    command. Shards that are there stay, so a stopped copy resumes. say: takes a line for each file. Raises UserError if
     a tar does not come whole, for a name that no set can have, and for two shards of one name.
     """
     if not is_name(name):
@@ -74,7 +74,7 @@ def fetch_evaluation(dataset: str, url: str, say: Callable[[str], None]) -> Path
     """Copy a split, "pets" or "pets/train", from a folder's URL to the place where evaluation looks for it.
 
     url: what lies above the split's folder; or `pipe:` and a command with {} where the file's name goes, such as
-    "test/0.tar". Files that are there stay, so a stopped copy goes on. say: takes a line for each file. Returns the
+    "test/0.tar". Files that are there stay, so a stopped copy resumes. say: takes a line for each file. Returns the
     split's folder. Raises UserError for an unknown name, and if a file does not come whole.
     """
     entry, split = parse_dataset(dataset)

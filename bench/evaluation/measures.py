@@ -69,7 +69,7 @@ class MeasureInputs:
     kept: Ints | None = None  #: rows that a scorer chose to train on; None if no scorer did
 
 
-Measured = tuple[list[Number], dict[str, np.ndarray]]  #: numbers, and outcomes per example
+Measured = tuple[list[Number], dict[str, np.ndarray]]  #: numbers, and per-example results
 
 
 def available_scores(*sides: Mapping[str, Tensor]) -> list[str]:

@@ -95,7 +95,7 @@ class _Todo:
 
 
 def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progress) -> _Todo:
-    """Look at what there is of the run, write its small files, and leave a checkpoint that training can go on from."""
+    """Look at what is stored of the run, write its small files, leave a checkpoint from which training can resume."""
     plan, curve = planned.evaluation, (*planned.run.evaluate.curve, 1.0)
     points = [at for at in curve if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
     versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
@@ -119,7 +119,7 @@ def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progres
 def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:
     """Keep a checkpoint from which training reaches all weights that are `lacking`; without it, it starts again.
 
-    One that is no checkpoint is moved aside; returns a line that says so, or "". One beyond weights that are gone is
+    One that is not a checkpoint is moved aside; returns a line that says so, or "". One beyond weights that are gone is
     removed: training from there would not make them.
     """
     try:

@@ -41,7 +41,7 @@ class RankFailed(Exception):
 
 
 class RankLost(Interrupted):
-    """Ranks are gone. The run goes on from its checkpoint when the same command starts again."""
+    """Ranks are gone. The run continues from its checkpoint when the same command starts again."""
 
     def __init__(self, ranks: list[int], step: int) -> None:
         names = f"rank {ranks[0]} is" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} are"

@@ -1,6 +1,6 @@
 """Work of a SLURM job: execute its runs, and requeue the job where they can continue.
 
-A job does what the same command does on one machine: it claims a run, goes on from its checkpoint, and publishes. Two
+A job does what the same command does on one machine: it claims a run, continues from its checkpoint, and publishes. Two
 minutes before its time is up, SLURM sends SIGUSR2 to all tasks: the job then stops at a checkpoint and asks to be
 queued again. A preempted job is queued again by SLURM itself.
 

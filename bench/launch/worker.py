@@ -33,7 +33,7 @@ POLL_SECONDS = 2.0  #: seconds between looks at the claims of others
 def queue_suite(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> int:
     """Plan a suite and offer its runs to workers, trials of `tune` first; train nothing. Return the number of runs.
 
-    only, seeds: the labels and seeds to run; empty means all. A suite that is queued already is queued anew: its runs
+    only, seeds: the labels and seeds to run; empty means all. A suite that is queued already is queued again: its runs
     that failed are tried again. Raises UserError for bad settings and for what `bench run` would miss on this machine.
     """
     suite = suite.narrowed(only, seeds)

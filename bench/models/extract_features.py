@@ -1,4 +1,4 @@
-"""`bench features extract`: encode images and texts block by block; a stopped extraction goes on to the same bytes.
+"""`bench features extract`: encode images and texts block by block; a stopped extraction resumes to the same bytes.
 
 A block of rows of an array is a part, whose file's name says all that its numbers depend on.
 """

@@ -1,7 +1,7 @@
 """The same trials for every method: quasi-random points of learning rate, weight decay and its own space, halved.
 
 A trial is a run under the suite's recipe and protocol with a seed of its own, scored by the mean of the six recalls on
-validation pairs. The best of each budget go on to the next, the row's own settings always among them (successive
+validation pairs. The best of each budget advance to the next, the row's own settings always among them (successive
 halving: Jamieson and Talwalkar, AISTATS 2016). Their cost is reported apart and is not part of a row's budget.
 """
 

@@ -68,6 +68,6 @@ def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
         target = folder / place
         (target if member.isdir() else target.parent).mkdir(parents=True, exist_ok=True)
         source = tar.extractfile(member)
-        if source is not None:  # it is no folder
+        if source is not None:  # it is not a folder
             with target.open("xb") as file:
                 shutil.copyfileobj(source, file)

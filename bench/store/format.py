@@ -17,7 +17,7 @@ _REMEDY = "if no later version of this package wrote to this store, delete the f
 def refuse_newer(root: Path) -> None:
     """Raise UserError if a later version of this package wrote the store, and Damaged if its store.json is damaged."""
     with contextlib.suppress(FileNotFoundError):
-        root.stat()  # a root that no folder can have is no damage of the store: its OSError names it
+        root.stat()  # a root that no folder can have does not damage the store: its OSError names it
     path = root / NAME
     content = read_json(path, "format", remedy=_REMEDY)
     if content is not None and content["format"] > FORMAT:

@@ -116,7 +116,7 @@ class Incoming:
 def _refuse_links_below(root: Path, path: Path) -> None:
     """Raise Untrusted unless `path`, what is in it, and the folders between it and `root` are files and folders.
 
-    Nothing is opened and no link is followed. What disappears meanwhile is no problem.
+    Nothing is opened and no link is followed. What disappears meanwhile is not a problem.
     """
     above = reversed([path, *path.parents][: len(path.relative_to(root).parts)])
     below = (Path(folder, name) for folder, *names in os.walk(path) for name in (*names[0], *names[1]))
@@ -131,7 +131,7 @@ def _refuse_links_below(root: Path, path: Path) -> None:
 
 
 def _left_out(run: RunStore, folder: str, names: list[str]) -> list[str]:
-    """Return the names that are not copied: claims, leftovers of kills, what was moved aside or can be made anew."""
+    """Return the names that are not copied: claims, leftovers of kills, what was moved aside or can be made again."""
     again = (FEATURES, AGAIN_FOLDER) if Path(folder) == run.folder else ()
     return [name for name in names if name.startswith(_OMITTED_PREFIXES) or SET_ASIDE.search(name) or name in again]
 
@@ -140,7 +140,7 @@ def _left_out(run: RunStore, folder: str, names: list[str]) -> list[str]:
 def open_incoming(source: Path, scratch: Path) -> Iterator[Incoming]:
     """Yield another store, a folder or an archive, which is unpacked below `scratch` for the time of the context.
 
-    Raises UserError if `source` is no store, or an archive that does not fit.
+    Raises UserError if `source` is not a store, or an archive that does not fit.
     """
     if source.is_dir():
         yield _incoming(source, source, False)
@@ -187,7 +187,7 @@ def _incoming(root: Path, source: Path, private: bool) -> Incoming:
 def unpack_incoming(archive: Path) -> Iterator[Store]:
     """Yield the store in an archive, unpacked to a private folder for the time of the context, to be read only.
 
-    Raises UserError with everything that an import would leave out, and for what is no archive of a store.
+    Raises UserError with everything that an import would leave out, and for what is not an archive of a store.
     """
     with tempfile.TemporaryDirectory(prefix="bench-", dir=_roomy(archive)) as folder:
         scratch, wrong = Path(folder), []

@@ -42,7 +42,7 @@ def merge_store(source: Path, store: Store, dry_run: bool = False) -> ImportOutc
 
     A run appears by rename. Complete runs of `store` are never changed. A run with other numbers in the other store
     is refused in one line that names both machines: one id has one result. What is damaged or forged is left out and
-    reported. Raises UserError if `source` is no store, or an archive that does not fit.
+    reported. Raises UserError if `source` is not a store, or an archive that does not fit.
     """
     if source.is_dir() and source.resolve() == store.root.resolve():
         raise UserError(f"{source}: is this store itself")

@@ -58,7 +58,7 @@ _SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)  # half a character, whi
 
 
 def read_bytes(path: str | Path, limit: int = MAX_SMALL_JSON, remedy: str = REMEDY) -> bytes | None:
-    """Return the content of a file; None if there is none. Raises Damaged if it is no file or above `limit` bytes."""
+    """Return the content of a file, or None. Raises Damaged if it is not a regular file or above `limit` bytes."""
     opened = _open(path, remedy)
     if opened is None:
         return None
@@ -170,7 +170,7 @@ def unstorable(value: Any, content: bytes) -> str:
 def read_lines(path: Path) -> list[Any]:
     """Return the complete lines of a file of JSON lines; a last line that a kill cut short is left out.
 
-    Numbers may be NaN. Raises Damaged with the number of the first line that is no line of metrics.
+    Numbers may be NaN. Raises Damaged with the number of the first line that is not a line of metrics.
     """
     values = []
     for number, line in enumerate(complete_lines(path), start=1):

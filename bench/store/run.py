@@ -159,11 +159,11 @@ class RunStore:
             raise Damaged(path, str(error)) from error
 
     def outcomes(self, key: str, most: int = reading.MAX_ARRAYS) -> dict[str, np.ndarray]:
-        """Return the per-example outcomes of one evaluation, of at most `most` bytes."""
+        """Return the per-example results of one evaluation, of at most `most` bytes."""
         return reading.read_arrays(self._evaluation(key) / "outcomes.npz", most)
 
     def evaluations(self) -> list[str]:
-        """Return the keys of all evaluations, sorted; other files, and what was set aside, are no evaluations."""
+        """Return the keys of all evaluations, sorted; other files, and what was set aside, are not evaluations."""
         folder = os.fspath(self.folder / "evaluations")
         try:
             with os.scandir(folder) as entries:
@@ -230,7 +230,7 @@ class Store:
         return RunStore(self.root / "runs" / identity)
 
     def runs(self) -> Iterator[RunStore]:
-        """Iterate over the runs of which something is stored, in the order of their ids; other names are no runs."""
+        """Iterate over the runs of which something is stored, in the order of their ids; other names are not runs."""
         folder = self.root / "runs"
         names = sorted(os.listdir(folder)) if folder.is_dir() else []
         return (RunStore(folder / name) for name in names if RUN_ID.fullmatch(name))

@@ -68,7 +68,7 @@ def sha256(path: Path) -> str:
 
 
 def refuse_changed_in_run(run: RunStore, name: str) -> None:
-    """Raise Damaged if a file of a run has another sha256 than the stored one. A file that is gone is no problem."""
+    """Raise Damaged if a file of a run has another sha256 than the stored one. A file that is gone is not a problem."""
     known = run.hashes().get(name)
     if known is not None:
         _refuse_other(run.path(name), known)
@@ -82,7 +82,7 @@ def _refuse_other(path: Path, known: str) -> None:
 def repair_run(claim: Claim) -> list[str]:
     """Move aside what is damaged in a claimed run; return a line for each.
 
-    A run that was finished gets its status back. One that is not finished begins anew if its metrics were damaged.
+    A run that was finished gets its status back. One that is not finished begins again if its metrics were damaged.
     Raises ClaimLost.
     """
     run = RunStore(claim.folder)

@@ -134,7 +134,7 @@ class RunWriter(RunStore):
         self.fence.write_path(self._below + name, lambda path: path.write_bytes(content))
 
     def write_records(self, key: str, records: list[Record], outcomes: Mapping[str, np.ndarray]) -> bool:
-        """Publish an evaluation: its records and per-example outcomes appear together, as one folder.
+        """Publish an evaluation: its records and per-example results appear together, as one folder.
 
         The bytes depend on the arguments only. Returns False, and changes nothing, if `key` is already published.
         Raises ValueError if a value is NaN or infinite.

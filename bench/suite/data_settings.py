@@ -25,7 +25,7 @@ Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]  #: of a stored feature vector
 class DataSettings(Model):
     """Pairs to train on: the embedded emoji, or webdataset shards or stored features under a name of their own.
 
-    Where files lie is no part of a run's identity; what they hold is.
+    Where files lie is not part of a run's identity; what they hold is.
     """
 
     #: a run's content holds `keep` and its rule itself, because an entry of the suite may have another

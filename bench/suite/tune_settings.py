@@ -15,7 +15,7 @@ class TuneSettings(Model):
     """Trials that every entry gets alike before it is compared; the best on the validation pairs sets the entry.
 
     The first settings are the row's own. The others spread over the suite's ranges and the method's `space`. With
-    several budgets the best go on from each to the next, the row's own always among them.
+    several budgets the best advance from each to the next, the row's own always among them.
     """
 
     trials: Annotated[int, Field(ge=2, le=1000)]  #: settings of every entry that are tried, its own among them

@@ -170,7 +170,7 @@ def _too_many_seeds(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def _unfit_selections(suite: SuiteSections) -> Iterator[FieldFault]:
-    """Rows of `keep.by` that are no rows, or whose own pairs are chosen; clean rows kept of noise that moves."""
+    """Entries that `keep.by` names and that do not exist, or select pairs themselves; clean rows of changing noise."""
     plain = [one.label for one in suite.methods if one.keep is None]
     moving = next((one.kind for one in suite.noise if not one.entry.fixed and any(one.rates)), None)
     selections: list[tuple[FieldPath, KeepSettings]] = [(("data", "keep"), suite.data.keep)]

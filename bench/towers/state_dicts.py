@@ -29,7 +29,7 @@ _SHOWN_TENSORS = 3  #: wrong tensors that an error names
 
 
 def read_state_dict(path: Path) -> dict[str, Any]:
-    """Return the content of a file without executing it. UserError if it is no safetensors and no state dict."""
+    """Return the content of a file without executing it. UserError if it is neither safetensors nor a state dict."""
     try:
         open_file(path).close()  # a FIFO would be waited for
         if path.suffix == ".safetensors":

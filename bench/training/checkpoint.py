@@ -31,7 +31,7 @@ _PARTS = {"towers", "method", "optimiser", "ledger"}
 
 
 class CheckpointWriter:
-    """Writes checkpoints of a run in a thread, from copies in host memory, while training goes on. One at a time.
+    """Writes checkpoints of a run in a thread, from copies in host memory, while training continues. One at a time.
 
     The run's status names a step once its checkpoint is published. An error of the thread is raised by the next call.
     As a context manager it waits at the end; if the context ends with an error of its own, that one counts.

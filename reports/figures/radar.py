@@ -32,7 +32,7 @@ _CAPTION = (
 def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     """One axis per task as in Figure 2 of the Bayesian-weights paper, one panel per noise; each axis says its scale.
 
-    methods: labels of rows to draw; by default the baseline, the bounds and the best on the headline number. Returns
+    methods: labels of rows to draw; by default the baseline, the bounds and the best on the primary metric. Returns
     None without three axes, or without numbers. Raises UserError for a label that the suite does not have.
     """
     for label in methods:

@@ -44,7 +44,7 @@ SUITE` the noises of a single suite.
 
 @dataclass(frozen=True)
 class Ranking:
-    """The headline numbers of a suite, by the label of the noise."""
+    """The primary metrics of a suite, by the label of the noise."""
 
     suite: str
     headline: str

@@ -76,7 +76,7 @@ def site(paths: Sequence[Path], out: Path, check: Check | None = None, home: str
 
 
 def page(rows: Sequence[BoardRow], sources: Sequence[str], home: str = "") -> Html:
-    """Return the board, opened on the first suite and its first noise; `sources`: what it was made from, a line each.
+    """Return the board, opened on the first suite and its first noise; `sources`: what it was made from, one line each.
 
     home: the address of the documentation, to which the page and its methods lead.
     """

@@ -1,4 +1,4 @@
-"""The rows of the board: every method of a suite under each of its noises, on the suite's headline number."""
+"""The rows of the board: every method of a suite under each of its noises, on the suite's primary metric."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def listed(paths: Sequence[Path]) -> list[Path]:
 
 
 def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
-    """Yield the rows of a suite in its order. Raises UserError if its plan names no headline number."""
+    """Yield the rows of a suite in its order. Raises UserError if its plan names no primary metric."""
     results, computed = source.results, source.computed
     measure = headlines(results)[0]
     basis = RECOMPUTED if computed and primary(results) in computed.numbers else STATED

@@ -11,7 +11,7 @@ from reports.results import Results, once
 from reports.statistics.paired import LEVEL, t_limit
 from reports.tables.table import Cell, Column
 
-LEARNED = 1.5  #: times chance above which a row's headline number is, if it has learned anything
+LEARNED = 1.5  #: times chance above which a row's primary metric is, if it has learned anything
 
 
 def is_chance(cells: Iterable[Cell], column: Column) -> bool:
@@ -51,7 +51,7 @@ def learned_values(
 
 @once
 def unlearned(results: Results) -> Mapping[str, frozenset[str]]:
-    """Noise -> rows that have not learned under it: their headline number is not significantly above `LEARNED` chance.
+    """Noise -> rows that have not learned under it: their primary metric is not significantly above `LEARNED` chance.
 
     Such rows take part in no test, ranking or resolution. Where lower is better, or chance is unknown, there are none.
     """

@@ -3,7 +3,7 @@
 A difference between two methods is measured for every seed k on every concept i: d_ik = D + a_k + b_i + e_ik, with
 seeds and concepts drawn from populations of their own. The estimators are those of the analysis of variance of a
 crossed layout (Searle, Casella and McCulloch 1992, chapter 4), negative components set to 0; the degrees of freedom are
-Satterthwaite's (1946). Drawing seeds and concepts anew in a crossed bootstrap understates with few seeds.
+Satterthwaite's (1946). Drawing seeds and concepts again in a crossed bootstrap understates with few seeds.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Outcomes:
-    """The stored outcomes per example of the weights that a row reads of a run, read once."""
+    """The stored per-example results of the weights that a row reads of a run, read once."""
 
     def __init__(self, run: RunResult, protocol: str) -> None:
         self.damaged: list[str] = []  #: a sentence for each file of outcomes that cannot be read
@@ -66,7 +66,7 @@ class Outcomes:
         return next((one for one in labels if one is not None), None)
 
     def hits(self, named: Named, score: str) -> list[tuple[Floats, np.ndarray]] | None:
-        """The parts of a metric, each with its outcomes and their concepts; None if it is no mean of outcomes."""
+        """The parts of a metric, each with its outcomes and their concepts; None if it is not a mean of outcomes."""
         dataset, task, metric = named
         arrays, concepts = self.of(dataset, task), self.concepts(dataset)
         if concepts is None:
@@ -91,7 +91,7 @@ def _part(arrays: Arrays, score: str, metric: str, concepts: np.ndarray) -> tupl
 
 @dataclass(frozen=True)
 class Examples:
-    """What the outcomes per example say of a difference."""
+    """What the per-example results say of a difference."""
 
     over_concepts: tuple[float, float]  #: 95 %, at fixed seeds
     over_both: tuple[float, float] | None  #: 95 %, over seeds and concepts; None with one seed or concept

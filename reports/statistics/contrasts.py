@@ -135,7 +135,7 @@ class Contrast:
         column = self.measure.column
         if column.chance is None:
             return False
-        sign = 1 if column.higher_is_better else -1  # `values` are negative where less is better
+        sign = 1 if column.higher_is_better else -1  # `values` are negative where lower is better
         own, base = (sign * mean(list(self.values[one].values())) - column.chance for one in (label, self.baseline))
         return own <= NEAR_CHANCE * base
 
@@ -173,7 +173,7 @@ def contrasts(results: Results) -> list[Contrast]:
 
 
 def headline_contrasts(results: Results) -> list[Contrast]:
-    """The methods against the baseline on the headline number, one a noise; [] if nothing of it can be compared.
+    """The methods against the baseline on the primary metric, one per noise; [] if nothing of it can be compared.
 
     A noise under which no row has such a number is left out, as no attack succeeds without poison.
     """

@@ -15,7 +15,7 @@ from reports.statistics.ratio import Ratio, fieller
 
 @dataclass(frozen=True)
 class Kept:
-    """The headline number under a noise and on clean pairs at the same budget, over the seeds that both have."""
+    """The primary metric under a noise and on clean pairs at the same budget, over the seeds that both have."""
 
     clean: Contrast
     noisy: Contrast
@@ -60,7 +60,7 @@ class Kept:
 def kept(results: Results) -> dict[str, Kept]:
     """Noise -> what is kept of the clean scores, where the suite has clean pairs at the same towers and budget.
 
-    Empty where the headline number is better lower: a share of it says nothing.
+    Empty where the primary metric is better when lower: a share of it says nothing.
     """
     contrasts = {one.noise: one for one in headline_contrasts(results) if one.measure.column.higher_is_better}
     pairs = {noise: results.clean(noise) for noise in contrasts}

@@ -72,7 +72,7 @@ class Validity:
 def validity(results: Results, rows: tuple[str, ...] = ()) -> tuple[Validity, ...]:
     """The checks under every noise, the longest budget first; `rows`: those in question, beside the baseline.
 
-    Empty without noise or numbers, and where the headline number is better lower: that is the success of an attack.
+    Empty without noise or numbers, and where the primary metric is better when lower: that is the success of an attack.
     """
     contrasts = {one.noise: one for one in headline_contrasts(results) if one.measure.column.higher_is_better}
     noises = [noise for noise, one in contrasts.items() if results.noises[noise].get("kind") and one.values]

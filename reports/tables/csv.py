@@ -32,7 +32,7 @@ RECORD_COLUMNS = (
 
 
 def table_frame(table: Table) -> pd.DataFrame:
-    """One line a row: the mean of every column (in the unit of the store, shares in [0, 1]) with its std and n.
+    """One line per row: the mean of every column (in the unit of the store, shares in [0, 1]) with its std and n.
 
     A cell without a value holds the word that says why; `runs` lists the ids of all runs of the line. `fidelity` says
     how the method's adapter was checked, and "not verified" if the printed tables mark it.
@@ -104,7 +104,7 @@ def _beside(cell: Cell, name: str) -> dict[str, object]:
 
 
 def records_frame(results: Results) -> pd.DataFrame:
-    """Tidy: one line a record of every run of the suite, checkpoints along the way included (`at` < 1)."""
+    """Tidy: one line per record of every run of the suite, checkpoints along the way included (`at` < 1)."""
     import pandas as pd
 
     # Values stay as they are: pandas guesses no types.

@@ -126,11 +126,11 @@ class Row:
     label: str
     cells: tuple[Cell, ...]
     group: str = ""  #: a heading over neighbouring rows; cells are compared within it
-    method: str = ""  #: the plan's label of the method; "" for lines that are no method's
+    method: str = ""  #: the plan's label of the method; "" for rows of no method
     compared: bool = True  #: whether it takes part in the comparison of its column
     fidelity: str = ""  #: how the method's adapter was checked
     uses: str = ""  #: what it was trained on that no method knows
-    unlearned: bool = False  #: whether its headline number is at chance, so that nothing of it is tested
+    unlearned: bool = False  #: whether its primary metric is at chance, so that nothing of it is tested
     cite: str = ""  #: BibTeX key that LaTeX cites behind its label
 
     @property

@@ -95,7 +95,7 @@ def _over_seeds(results: Results) -> str:
 
 
 def differences_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
-    """One line a method and noise, one column a question: method minus baseline with interval and p."""
+    """One row per method and noise, one column per question: method minus baseline with interval and p."""
     columns = dict.fromkeys(one.measure.column for one in contrasts)
     by_cell = {(one.noise, one.measure.column): one for one in contrasts}
     rows = []
@@ -120,7 +120,7 @@ def _difference(results: Results, contrast: Contrast, label: str) -> Cell:
 
 
 def kept_table(results: Results, found: Mapping[str, Kept]) -> Table:
-    """One line a method and noise: level under noise and on clean pairs, the share kept, and that share's gain."""
+    """One row per method and noise: level under noise and on clean pairs, the share kept, and that share's gain."""
     base, column = results.named(results.baseline), next(iter(found.values())).noisy.measure.column
     over = f"{column.group} {column.label}"
     columns = (
@@ -167,7 +167,7 @@ def _lead(results: Results, contrast: Contrast, label: str) -> Cell:
 
 
 def recovered_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
-    """One line a method, one column a question and noise: the share of the oracle's gain."""
+    """One row per method, one column per question and noise: the share of the oracle's gain."""
     names = list(dict.fromkeys(one.measure.column.name for one in contrasts))  # questions in order, noises within
     shown = sorted((one for one in contrasts if one.gap), key=lambda one: names.index(one.measure.column.name))
     columns = tuple(

@@ -82,7 +82,7 @@ class SetDescription:
 
 
 def read_description(folder: Path) -> SetDescription:
-    """Read features.json; compare with it the sizes of all files, and the sha256 of those that are no arrays.
+    """Read features.json; compare with it the sizes of all files, and the sha256 of those that are not arrays.
 
     Raises UserError if it is missing, damaged or of another version, or if a file is missing or was changed.
     """

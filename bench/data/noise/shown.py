@@ -19,7 +19,7 @@ def noise_manifest(
     """Return the training pairs of a suite and its manifest at a rate, a seed and of a kind.
 
     By default they are the kind's highest rate, the first seed and the first kind. Raises UserError if the noise is
-    drawn anew in every step, and for a rate, a seed or a kind that the suite does not have.
+    drawn again in every step, and for a rate, a seed or a kind that the suite does not have.
     """
     kinds = {noise.kind: noise for noise in suite.noise}
     if kind is not None and kind not in kinds:

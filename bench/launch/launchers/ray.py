@@ -1,8 +1,8 @@
 """Execute runs as tasks of a Ray cluster whose nodes share the folder of results.
 
-A task does what the same command does on one machine: it claims its run, goes on from its checkpoint, and publishes.
+A task does what the same command does on one machine: it claims its run, continues from its checkpoint, and publishes.
 The calling process stays: it submits a run when its reference run is done, and submits it again if the task's process
-or node is lost, as by preemption. Ray ends all tasks if the calling process dies; the same command then goes on.
+or node is lost, as by preemption. Ray ends all tasks if the calling process dies; the same command then continues.
 """
 
 from __future__ import annotations
