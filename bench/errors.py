@@ -47,7 +47,7 @@ def nearest(word: object, words: Iterable[str]) -> str:
 
 
 def one_line(error: object, limit: int | None = None) -> str:
-    """Return the text of an error, or another external text, as one line of at most `limit` letters.
+    """Return the text of an error, or another external text, as one line of at most `limit` characters.
 
     Of an error of pydantic, which lists all faults with links, it is the first field and what is wrong with it.
     """

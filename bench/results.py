@@ -63,7 +63,7 @@ class Results:
         return [table.name for table in all_tables(self._read(suite))]
 
     def table(self, name: str, suite: str | None = None) -> pd.DataFrame:
-        """Return a table of the report as its CSV has it: each column's mean, with std, n and run ids beside it.
+        """Return a table of the report as its CSV has it: each column's mean, with std, n and run ids next to it.
 
         >>> results.table("overview").set_index("row")  # doctest: +SKIP
         """

@@ -18,7 +18,7 @@ MAX_BYTES = 2**18  #: of a file
 MAX_VALUES = 10_000  #: mappings, lists, texts and numbers together
 MAX_DEPTH = 20  #: of mappings and lists inside each other
 MAX_LETTERS = 4_000  #: of one text
-MAX_KEY_LETTERS = 100  #: letters of a key
+MAX_KEY_LETTERS = 100  #: characters of a key
 MAX_DIGITS = 18  #: of a whole number, which then fits 64 bits
 
 _TAG = "tag:yaml.org,2002:"

@@ -16,7 +16,7 @@ from bench.errors import UserError, nearest
 from bench.yaml_loader import MAX_BYTES, MAX_DEPTH, MAX_LETTERS, FieldPath, InvalidYaml, parse_yaml
 
 FieldFault = tuple[FieldPath, str]  #: where, and what is wrong there
-_SHOWN_LETTERS = 200  #: letters of an override in messages
+_SHOWN_LETTERS = 200  #: characters of an override in messages
 _LISTED_FAULTS = 50  #: mistakes of a file that are listed
 
 

@@ -52,13 +52,13 @@ def build(
     widths: Sequence[str] = ("page",),
     methods: Sequence[str] | int = BEST,
 ) -> Built:
-    """Write `report.html`, `records.csv`, `tables/` and `figures/` beside the suite's plan; the page comes first.
+    """Write `report.html`, `records.csv`, `tables/` and `figures/` next to the suite's plan; the page comes first.
 
     Without a plan, the `outline` of a suite that declares a paper's tables takes its place; no cell of ours has a run
     then. It works at any time: a cell without a value says why. Figures are drawn as PDF for a page of a paper, and for
     the other `widths`, "column". Files of an earlier report are replaced one by one, and its tables and figures that no
     longer exist are removed. `methods`: of tables/paper.tex, the table of a paper: labels, or how many of the best
-    beside the baseline and the bounds.
+    besides the baseline and the bounds.
     Raises UserError if the suite has neither a plan in this store nor a paper's tables, and if a report with numbers
     would be replaced by one without any.
     """

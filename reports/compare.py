@@ -38,7 +38,7 @@ class Line:
     test: Difference | None  #: None if no test is possible
     examples: Examples | None  #: None if examples or concepts are not stored
     primary: bool
-    clean: str | None = None  #: the block of clean pairs beside the noise
+    clean: str | None = None  #: the block of clean pairs that corresponds to the noise
     unlearned: tuple[str, ...] = ()  #: of the two, what has not learned under the noise
 
 

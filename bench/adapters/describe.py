@@ -10,7 +10,7 @@ from bench.adapters import hyperparameters, oracle_file, registry
 from bench.console.text import align_columns, join_lines
 from methods.protocol import Facts, Method
 
-DEFAULT_WIDTH = 110  #: letters of a line that no terminal shows
+DEFAULT_WIDTH = 110  #: characters per line where no terminal shows it
 EXAMPLE_FACTS = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases do not depend on it
 
 
@@ -22,7 +22,7 @@ def method_summaries(names: Sequence[str]) -> list[str]:
 
 
 def describe_method(name: str, width: int = DEFAULT_WIDTH) -> str:
-    """Return a few lines of at most `width` letters about one method."""
+    """Return a few lines of at most `width` characters about one method."""
     kind = registry.find_method(name)
     about = kind.about
     defaults = hyperparameters.resolve_config(name, None, {})

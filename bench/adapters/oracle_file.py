@@ -1,4 +1,4 @@
-"""Oracle values that a method brings in a JSON file beside its own: my_loss.oracles.json beside my_loss.py.
+"""Oracle values that a method brings in a JSON file next to its own: my_loss.oracles.json next to my_loss.py.
 
 docs/new_method.md describes the format. `bench check` compares the values; here the file is only read, without torch.
 """

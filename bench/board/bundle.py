@@ -144,7 +144,7 @@ def _told(outcome: BundleCheck, what: str = "") -> Iterator[None]:
 
 
 def check_folder(paths: Sequence[Path]) -> list[BundleCheck]:
-    """Check bundles, or all bundles of a folder; a file is also compared with the others beside it.
+    """Check bundles, or all bundles of a folder; a file is also compared with the others next to it.
 
     Raises UserError for a path that is neither.
     """

@@ -149,7 +149,7 @@ CHEAPEST = "cheapest"
 
 
 def write_submission(suite: str, store: Store, target: Path) -> tuple[PackOutcome, BundleCheck]:
-    """Write the bundle of a suite and check it beside the bundles that lie there; the file goes if it does not pass.
+    """Write the bundle of a suite and check it next to the bundles that lie there; the file goes if it does not pass.
 
     Raises the errors of `pack_runs`; UserError if the file already exists, or a run of the suite is damaged.
     """
@@ -166,7 +166,7 @@ def write_submission(suite: str, store: Store, target: Path) -> tuple[PackOutcom
 
 
 def rerun_bundle(path: Path, run: str) -> Retrained:
-    """Train a run of a bundle again, `CHEAPEST` or by the beginning of its id, and note the outcome beside the bundle.
+    """Train a run of a bundle again, `CHEAPEST` or by the beginning of its id, and note the outcome next to the bundle.
 
     Raises UserError as `retrain_run` does.
     """

@@ -39,7 +39,7 @@ class DataSelection:
     #: a clause after "trained on": "the pairs that ..."; "" = only given weights score the pairs; "{score}" = by what
     about: str
     choose: Callable[[SelectionInputs], Ints]  #: the kept rows, int64 and rising; ValueError says why there are none
-    takes: tuple[str, ...] = ()  #: keys beside the kind that it needs: "share", "rows"
+    takes: tuple[str, ...] = ()  #: keys besides the kind that it needs: "share", "rows"
     uses: str = ""  #: knowledge that no method has: "the truth"; such rows are marked, never ranked, never bold
     truth_alone: bool = False  #: its rows follow from which pairs are clean; whose captions the others have is nothing
     reference_keeps_all: bool = False  #: a run that the method starts from sees all pairs
@@ -131,7 +131,7 @@ KEEPS: Registry[DataSelection] = Registry(
                 ),
             )
         ),
-        # the control beside any choice of rows: it differs in number alone
+        # the control for any choice of rows: only the number is the same
         DataSelection("random", "a random share of the pairs", _random, takes=("share",)),
     ),
     absent="not offered",

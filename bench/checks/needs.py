@@ -123,7 +123,7 @@ class RecordingTowers(lab.TinyTowers):
 
 
 def needs(subject: Subject) -> None:
-    """`needs` says what `prepare` and `encode` read beside whole images and tokens as given, neither less nor more.
+    """`needs` says what `prepare` and `encode` read besides whole images and tokens as given, neither less nor more.
 
     Each variant reads no more than `needs_under` says of it; all together read what the class declares. A second view
     is needed exactly where `extra_views` asks for one.

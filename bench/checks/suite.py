@@ -144,7 +144,7 @@ def check_all(say: Say = str) -> list[Result]:
 def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Result]:
     results: list[Result] = []
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # the ranks work beside this process, and bits should not depend on the machine
+    torch.set_num_threads(1)  # the ranks run at the same time, and bits should not depend on the machine
     try:
         with RankPool() as pool:
             for subject in map(subject_of, targets):

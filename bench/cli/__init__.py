@@ -71,7 +71,7 @@ def _options(
 def main() -> None:
     """Run the `bench` command."""
     # OpenMP's threads spin 300,000 times while they wait, which slows down a busy machine: a step of a small ResNet on
-    # two cores took 32 ms on an idle machine and 1,200 ms beside another process; with 1,000 spins 41 ms and 96 ms.
+    # two cores took 32 ms on an idle machine and 1,200 ms with another process; with 1,000 spins 41 ms and 96 ms.
     # The variable is read when torch loads.
     if not os.environ.keys() & {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"}:
         os.environ["GOMP_SPINCOUNT"] = "1000"

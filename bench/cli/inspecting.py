@@ -40,7 +40,7 @@ def embeddings(
 ) -> None:
     """Place training pairs in the plane by their embeddings (PCA, t-SNE), matched and corrupted ones marked.
 
-    Writes one CSV a run below the suite; `bench report SUITE` draws them beside each other as figures/embeddings.
+    Writes one CSV per run below the suite; `bench report SUITE` draws them side by side as figures/embeddings.
     """
     load_plugins(plugin)
     use_data(data)

@@ -69,7 +69,7 @@ def audit(
     data: options.DataFolder = None,
     plugin: options.Plugins = None,
 ) -> None:
-    """Estimate how many of a run's own training pairs are wrong, beside those that its noise made wrong.
+    """Estimate how many of a run's own training pairs are wrong, besides those that its noise made wrong.
 
     --csv and --html write the audited pairs, of least confidence first; the page shows the first of them.
     """

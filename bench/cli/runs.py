@@ -84,7 +84,7 @@ def worker(
     processes: options.Processes = None,
     track: options.Track = None,
 ) -> None:
-    """Execute the runs that `bench run SUITE --plan-only` queued, beside other workers, until none is left.
+    """Execute the runs that `bench run SUITE --plan-only` queued, alongside other workers, until none is left.
 
     A run is executed by one worker. A worker waits for the runs that others hold and takes over those of a worker that
     died: at once on the same machine, after ten minutes without a sign of life from another one. A run that failed is

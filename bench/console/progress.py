@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 
 @dataclass
 class Pace:
-    """Rate at which the runs of a suite end; all that run beside each other share it."""
+    """Rate at which the runs of a suite end; all runs that are executed at the same time share it."""
 
     total: int = 0  #: runs, those that were complete before not counted
     done: int = 0

@@ -59,7 +59,7 @@ def echo(*lines: object, err: bool = False, stream: TextIO | None = None) -> Non
 
 
 def terminal_width(otherwise: int) -> int:
-    """Return the letters of a line of the terminal, at least 40; `otherwise` if stdout is none."""
+    """Return the number of characters in a line of the terminal, at least 40; `otherwise` if stdout is none."""
     return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else otherwise
 
 

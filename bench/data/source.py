@@ -119,7 +119,7 @@ class ShardSource(DataSource):
 
 
 class FeatureSource(DataSource):
-    """Stored features, with the evaluation sets that lie beside them; or made-up ones."""
+    """Stored features, with the evaluation sets that lie next to them; or made-up ones."""
 
     in_memory = True
 

@@ -84,7 +84,7 @@ def _next(waiting: list[Planned], running: Collection[str], call: Call) -> Plann
 
 
 class _Team:
-    """The processes that make one run at a time. `number` counts the teams that work beside each other."""
+    """The processes that make one run at a time. `number` counts the teams that work at the same time."""
 
     def __init__(self, number: int, call: Call) -> None:
         self.number, self.call = number, replace(call, progress=call.progress.beside())

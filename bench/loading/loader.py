@@ -21,7 +21,7 @@ from bench.towers.build import OpenClipTowers, normalise
 from methods.base import spans
 from methods.protocol import Clock, Rows
 
-#: pairs whose texts are read once and kept: beside small towers, reading them again is half of a step
+#: pairs whose texts are read once and kept: with small towers, reading them again is half of a step
 MAX_KEPT_TEXTS = 1 << 16
 
 

@@ -1,4 +1,4 @@
-"""The environment of a run: recorded beside its results, not part of its identity."""
+"""The environment of a run: recorded next to its results, not part of its identity."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Import this before anything that imports torchvision (open_clip, clip_benchmark).
 
-A torchvision wheel built for CUDA cannot load its C++ operators beside a CPU-only torch, and then its import fails
+A torchvision wheel built for CUDA cannot load its C++ operators with a CPU-only torch, and then its import fails
 because it registers fake kernels for `nms` and `qnms`. The two schemas are declared here when the library cannot load.
 """
 

@@ -60,7 +60,7 @@ class Checkpoint:
         }
 
     def provenance(self) -> dict[str, Any]:
-        """Return the content of settings.json beside its records."""
+        """Return the content of settings.json next to its records."""
         origin = {"file": str(self.path.resolve()), "checkpoint": self.hash, "run": self.origin, "at": self.at}
         return {**origin, "label": self.run.label, **self.content()}
 
@@ -172,7 +172,7 @@ def _load(checkpoint: Checkpoint, plan: EvaluationPlan) -> tuple[OpenClipTowers,
 
 
 def describe_checkpoint(path: Path, suite: Suite, label: str | None) -> Checkpoint:
-    """Return how to read a file of weights: by settings.json beside it, else by the suite and a method.
+    """Return how to read a file of weights: by settings.json next to it, else by the suite and a method.
 
     Raises UserError if there is no such file, and if a run of other data is measured by the suite.
     """

@@ -134,7 +134,7 @@ class ExtractedSide:
     rows: int
     batch: int  #: rows that are encoded at once
     words: str  #: how they are prepared, for features.json
-    depends: list[Any]  #: on what its numbers depend beside the weights
+    depends: list[Any]  #: on what its numbers depend besides the weights
 
 
 @dataclass(frozen=True)

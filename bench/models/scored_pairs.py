@@ -69,7 +69,7 @@ def choose_rows(scoring: Scoring, inputs: Inputs, out: RunStore) -> Inputs:
 
     All ranks score; the first one alone chooses, so that the rows are those of one rank, and writes: its `out` is a
     RunWriter. Scores are cosines (or what the data selection names) of each image with the evaluation transform and
-    the first text that training sees beside it. A damaged record is moved aside. Raises Damaged if the scorer's
+    the first text that training sees next to it. A damaged record is moved aside. Raises Damaged if the scorer's
     weights changed, and UserError if its scores are not finite or if an external model cannot be used.
     """
     group = current_group()

@@ -88,7 +88,7 @@ class _PricedForward:
         described = [_described(value) for value in values]
         if None in described:
             return run(part, *given, **named)
-        # beside the towers' settings, as methods may change and freeze parts
+        # next to the towers' settings, as methods may change and freeze parts
         parameters = tuple((name, tuple(x.shape), x.requires_grad) for name, x in part.named_parameters())
         modules = tuple((name, type(module), module.training) for name, module in part.named_modules())
         key = (self._name, torch.is_grad_enabled(), len(given), *named, *described, parameters, modules)

@@ -78,7 +78,7 @@ class Fence:
             self._link(self.folder / name, self.folder / other)
 
     def set_aside(self, name: str) -> Path:
-        """Rename a damaged file or folder to the first free name `NAME.damaged-N` beside it; return the new path."""
+        """Rename a damaged file or folder to the first free name `NAME.damaged-N` next to it; return the new path."""
         with self.guarded():
             return files.set_aside(self.folder / name, self.path)
 

@@ -1,6 +1,6 @@
 """Write files so that they appear whole or not at all.
 
-A file is written to a temporary path first and then renamed. That path lies beside the target, or in the folder
+A file is written to a temporary path first and then renamed. That path lies next to the target, or in the folder
 `inside`: the folder of a claim (bench/store/fence.py), which another process may take away at any moment. No function
 here makes a missing `inside` again, so every write then ends in FileNotFoundError, and the target stays as it is.
 """
@@ -38,7 +38,7 @@ def left_behind(name: str) -> bool:
 
 @contextlib.contextmanager
 def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path, beside `target` or in `inside`; whatever is left there at the end is removed."""
+    """Yield a temporary path, next to `target` or in `inside`; whatever is left there at the end is removed."""
     if inside is None:
         target.parent.mkdir(parents=True, exist_ok=True)
         for name in filter(left_behind, os.listdir(target.parent)):
@@ -66,7 +66,7 @@ def make_folder(folder: Path, inside: Path) -> None:
 
 
 def set_aside(path: Path, inside: Path | None = None) -> Path:
-    """Rename a damaged file or folder to the first free name `NAME.damaged-N` beside it; return the new path.
+    """Rename a damaged file or folder to the first free name `NAME.damaged-N` next to it; return the new path.
 
     It goes through `inside` where a claim protects it. Raises OSError if the folder cannot be written.
     """

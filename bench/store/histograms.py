@@ -1,4 +1,4 @@
-"""Histograms of what a method learned, stored beside its run: small, without times, the same bytes after a resume."""
+"""Histograms of what a method learned, stored next to its run: small, without times, the same bytes after a resume."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def store_diagnostics(
 ) -> None:
     """Store histograms of these diagnostics in the run's diagnostics.json; they replace those of the same source.
 
-    `protocol` is the label of an evaluation's protocol; those of several protocols are kept beside each other.
+    `protocol` is the label of an evaluation's protocol; those of several protocols are kept side by side.
     Raises ValueError for a diagnostic that is not as `methods.protocol.Diagnostic` describes it.
     """
     origin = {"source": source, **({"protocol": protocol} if protocol else {})}

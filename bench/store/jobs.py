@@ -1,4 +1,4 @@
-"""Jobs of runs, of SLURM and of Ray: each is noted in a file beside its run. No torch.
+"""Jobs of runs, of SLURM and of Ray: each is noted in a file next to its run. No torch.
 
 Where SLURM's stand one call of squeue says. Ray's end with the process that submitted them, so that process is noted.
 """
@@ -42,7 +42,7 @@ class SubmittedJob:
 
 
 def note_job(run: RunStore, job: str, log: Path, by: Mapping[str, Any] | None = None) -> None:
-    """Store beside a run that it was submitted as this job. Any process may, without the run's claim.
+    """Store next to a run that it was submitted as this job. Any process may, without the run's claim.
 
     by: the process with whose end the job ends, as `bench.store.process.process_identity` gives it; None: no process.
     """
@@ -82,7 +82,7 @@ def _of_process(run: RunStore, by: Mapping[str, Any]) -> tuple[str | None, str]:
 
 
 def read_job_note(run: RunStore) -> dict[str, Any] | None:
-    """Return what `note_job` stored beside a run, or None if it was never submitted. Raises Damaged."""
+    """Return what `note_job` stored next to a run, or None if it was never submitted. Raises Damaged."""
     job: dict[str, Any] | None = read_json(run.path(JOB_FILE), "job")
     return job
 

@@ -30,7 +30,7 @@ from bench.store.verify import run_problems
 
 ARCHIVE_SUFFIX = ".tar.xz"
 ARCHIVE = f"runs{ARCHIVE_SUFFIX}"  #: of a committed comparison, in its folder
-RERUN_SUFFIX = ".rerun.json"  #: ends the name of the file beside a bundle that says which of its runs was trained again
+RERUN_SUFFIX = ".rerun.json"  #: suffix of the file next to a bundle that says which of its runs was trained again
 FINISHED_STATES = ("done", "failed")  #: states of a run that does not continue; why it failed is a result as well
 _PARTS = ("settings.json", "status.json", "ledger.json", "environment.json", "diagnostics.json")
 

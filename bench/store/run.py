@@ -19,8 +19,8 @@ from bench.store.reading import SET_ASIDE, Damaged
 if TYPE_CHECKING:
     import numpy as np
 
-TRIALS = "trials.json"  #: file beside a suite's plan with trial runs that the plan does not name yet
-QUEUE = "queue.json"  #: file beside a suite's plan with the suite, for workers to make its runs
+TRIALS = "trials.json"  #: file next to a suite's plan with trial runs that the plan does not name yet
+QUEUE = "queue.json"  #: file next to a suite's plan with the suite, for workers to make its runs
 METRICS = "metrics.jsonl"
 TRAIN_SECONDS = "train_seconds"
 HASHES = "hashes.json"
@@ -216,7 +216,7 @@ def weights_name(at: float) -> str:
 
 
 class Store:
-    """All results under one root: `runs/<id>/` and `<suite>/plan.json` beside the suite's report.
+    """All results under one root: `runs/<id>/` and `<suite>/plan.json` next to the suite's report.
 
     Raises UserError if a later version of this package wrote them.
     """

@@ -119,7 +119,7 @@ class RunWriter(RunStore):
             self._add("ledger.json", {**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + seconds})
 
     def write_diagnostics(self, staying: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
-        """Write histograms of what the method learned (bench/store/histograms.py) beside the stored ones that stay."""
+        """Write histograms of what the method learned (bench/store/histograms.py) next to the stored ones that stay."""
         self._add("diagnostics.json", {"diagnostics": [*staying, *entries]})
 
     def note_hashes(self, fresh: Mapping[str, str]) -> None:

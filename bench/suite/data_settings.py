@@ -40,7 +40,7 @@ class DataSettings(Model):
     #: brace pattern, folder or list of them, on this machine; null = the data folder's `name`. `synthetic:N` is N
     #: pairs of noise, for timing
     shards: str | Strings | None = None
-    #: null = index.parquet beside the first shard
+    #: null = index.parquet next to the first shard
     index: Location | None = None
     #: number of pairs as stated by the paper, which `--dry-run` counts with while the data is missing
     rows: Annotated[int, Field(ge=2, le=MAX_ROWS)] | None = None

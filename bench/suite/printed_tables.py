@@ -13,7 +13,7 @@ from bench.yaml_source import fault
 
 
 class PrintedRow(Model):
-    """Printed rows beside which a row of ours is shown: those that have all of these."""
+    """Printed rows next to which an entry of ours is shown: those that have all of these."""
 
     method: Annotated[str, Field(min_length=1)]  #: as printed
     setting: str | None = None  #: as in `results/published`, such as "gamma=0.1"
@@ -22,7 +22,7 @@ class PrintedRow(Model):
 
 
 class PaperTables(Model):
-    """Tables of a paper that the report lays out as printed, this suite's numbers beside the printed ones."""
+    """Tables of a paper that the report lays out as printed, this suite's numbers next to the printed ones."""
 
     paper: Annotated[str, Field(min_length=1)]  #: a file of `results/published`
     numbers: Annotated[tuple[str, ...], NonEmptyList, NoDuplicates]  #: numbers of its tables, as printed
@@ -31,7 +31,7 @@ class PaperTables(Model):
     towers: dict[str, str] = Field(default_factory=dict)  #: label of towers -> printed backbone
     #: what is different in this suite; the title of the printed table then says "another setting"
     differs: Annotated[str, Field(max_length=500), AfterValidator(printable_line)] = ""
-    #: label of a method -> the printed rows it stands beside
+    #: label of a method -> the printed rows that it is shown next to
     rows: dict[str, Annotated[tuple[PrintedRow, ...], NonEmptyList]] = Field(default_factory=dict)
 
     @field_validator("paper")

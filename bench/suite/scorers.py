@@ -18,7 +18,7 @@ from bench.suite.settings import TowerSettings
 def with_scorer(run: Run) -> Run:
     """Return a run with the external model that its data selection names; others as they are.
 
-    A file beside a run's settings.json is read as that run's weights, unless the data selection names towers. Raises
+    A file next to a run's settings.json is read as that run's weights, unless the data selection names towers. Raises
     UserError for a settings.json that is damaged, or of another version.
     """
     keep = run.keep
@@ -42,7 +42,7 @@ def _plain(run: Run, architecture: str | None) -> Run:
 
 
 def _of_run(place: str, run: Run) -> Scorer | None:
-    """Return the stored run's model that a file of weights is of; None if no settings.json of a run lies beside it."""
+    """Return the stored run's model that a file of weights is of; None if no settings.json of a run lies next to it."""
     path = Path(place).absolute().parent / "settings.json"
     if place.startswith(OPEN_CLIP) or not path.is_file():
         return None

@@ -54,7 +54,7 @@ class Suite(Model):
     tune: TuneSettings | None = None  #: trials that choose each entry's settings; null = methods as they come
     slurm: SlurmSettings = SlurmSettings()  #: jobs of `--launcher slurm`
     ray: RaySettings = RaySettings()  #: tasks of `--launcher ray`
-    tables: PaperTables | None = None  #: printed tables beside which the report lays out this suite's numbers
+    tables: PaperTables | None = None  #: printed tables next to whose numbers the report shows this suite's
     #: which weights along a run its numbers are read at: at the end, or where noisy or clean validation is best
     select: Select = LAST
     #: label or method of the entry that others are compared with; without such an entry the first one

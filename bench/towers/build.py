@@ -54,7 +54,7 @@ class OpenClipTowers(nn.Module):
         return side
 
     def hold_side(self, side: OpenClipTowers) -> None:
-        """Keep a second pair of towers beside these; it moves with them to another device or type."""
+        """Keep a second pair of towers next to these; it moves with them to another device or type."""
         # No submodule: it is neither trained nor stored with the towers.
         self.__dict__["_side"] = side.eval().requires_grad_(False)
 

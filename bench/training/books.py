@@ -1,4 +1,4 @@
-"""Books of a training beside its weights: ledger, metrics, checkpoints, requests to stop, a check for NaN."""
+"""Books of a training next to its weights: ledger, metrics, checkpoints, requests to stop, a check for NaN."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Books:
         if self._writer is not None:
             self._writer.note_train_seconds(ledger.train_seconds + ledger.repeated_seconds)
         stop = any(stops)  # one rank was asked: all stop after the same step
-        if stop or complete or any(wants):  # a maximum, and dear beside a small step
+        if stop or complete or any(wants):  # a maximum, and expensive compared with a small step
             peaks = (int(peak) for (peak,) in job.group.rows(peak_memory(job.device)))
             ledger.peak_memory_bytes = max(ledger.peak_memory_bytes, *peaks)
         if stop or complete or any(wants) or done in self._keep_at.values():

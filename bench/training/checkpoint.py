@@ -136,7 +136,7 @@ def load_checkpoint(out: RunStore, mmap: bool = False) -> dict[str, Any] | None:
 
 
 def save_weights(out: RunWriter, at: float, method: Method, towers: nn.Module) -> None:
-    """Keep towers and method as safetensors under the name of `at`, and the sha256 of the file beside it."""
+    """Keep towers and method as safetensors under the name of `at`, and the sha256 of the file next to it."""
     assert isinstance(method, nn.Module)
     tensors = {
         f"{prefix}.{name}": tensor.detach().cpu().contiguous()

@@ -12,7 +12,7 @@ from reports.measure import cell, record_measure
 from reports.results import Results, uses
 
 BEST = 4  #: methods that are highlighted besides the baseline and the bounds
-NAMED = 24  #: lines that have room for their names beside a panel
+NAMED = 24  #: lines that have room for their names next to a panel
 #: the look of lines without a name
 OTHER: Mapping[str, Any] = {"color": "#c4c4c4", "dashes": (), "marker": "."}
 

@@ -1,6 +1,6 @@
 """Figures that an earlier report drew from the same numbers, so that they need not be drawn again.
 
-`figures.json` beside the page has a hash for each figure, of what it was drawn from; it is written last. A figure is
+`figures.json` next to the page has a hash for each figure, of what it was drawn from; it is written last. A figure is
 drawn again if that changed or a file is gone; all are if `figures.json` is deleted.
 """
 

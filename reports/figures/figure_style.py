@@ -33,7 +33,7 @@ from reports.tables.table import unverified
 MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markeredgewidth": 0.4}  #: of lines
 STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
     "font.size": 9,
-    "font.family": ["Bench Sans", "DejaVu Sans"],  # tools/art/build_font.py; the second has further letters
+    "font.family": ["Bench Sans", "DejaVu Sans"],  # tools/art/build_font.py; the second has further characters
     "text.color": ".15",
     "axes.labelcolor": ".15",
     "xtick.color": ".15",
@@ -73,7 +73,7 @@ def medium() -> Medium:
 
 
 def plain(text: str, most: int = LONGEST) -> str:
-    """Text from outside as figures draw it: one line of at most `most` letters, what hides in it made visible."""
+    """Text from outside as figures draw it: one line of at most `most` characters, what hides in it made visible."""
     text = visible(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -129,7 +129,7 @@ def finish(name: str, caption: str, figure: Figure) -> Picture:
 def _written(figure: Figure, kind: str, **more: Any) -> bytes:
     buffer = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a letter that the font lacks is drawn as a box
+        warnings.simplefilter("ignore", UserWarning)  # a character that the font lacks is drawn as a box
         figure.savefig(buffer, format=kind, dpi=DPI, **more)
     return buffer.getvalue()
 
@@ -176,14 +176,14 @@ class Sheet:
 
     @cached_property
     def columns(self) -> int:
-        """Panels beside each other: as many as have room in rows that are about equally long."""
+        """Panels side by side: as many as have room in rows that are about equally long."""
         whole = medium().width
         most = max(1, int(((whole or SCREEN_WIDTH) - self.before) / (self.least if whole else self.width)))
         return math.ceil(self.panels / math.ceil(self.panels / most))
 
     @property
     def across(self) -> float:
-        """Inches from one panel to the next one beside it."""
+        """Inches from one panel to the next one."""
         whole = medium().width
         return self.width if whole is None else (whole - self.before) / self.columns
 

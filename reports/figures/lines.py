@@ -76,7 +76,7 @@ def draw_bars(panel: Axes, styles: Styles, lines: Lines) -> None:
 
 
 def name_lines(panel: Axes, results: Results, styles: Styles, ends: Mapping[str, tuple[float, float]]) -> None:
-    """Write the names of those lines that have one beside the panel; `ends` as `ends_of` gives them."""
+    """Write the names of those lines that have one next to the panel; `ends` as `ends_of` gives them."""
     name_ends(panel, results, {method: ends[method] for method in named_in(styles) if method in ends})
 
 

@@ -1,1 +1,1 @@
-"""The papers' printed tables and numbers, and ours beside them."""
+"""The papers' printed tables and numbers, and ours next to them."""

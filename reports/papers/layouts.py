@@ -25,7 +25,7 @@ class Layout:
     columns: Sequence[str]  #: fields that tell columns apart
     groups: Sequence[str] = ()  #: fields of a heading over neighbouring rows
     heads: Sequence[str] = ()  #: fields of a heading over neighbouring columns
-    notes: Sequence[str] = ()  #: notes for the reader beside those of the numbers
+    notes: Sequence[str] = ()  #: notes for the reader besides those of the numbers
 
 
 @dataclass(frozen=True)

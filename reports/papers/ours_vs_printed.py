@@ -1,4 +1,4 @@
-"""A suite's numbers beside those of a paper: which run, which record, and how far from the printed one."""
+"""A suite's numbers next to those of a paper: which run, which record, and how far from the printed one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A paper's tables as printed, alone or with a suite's own numbers beside them. Nothing here is ranked."""
+"""A paper's tables as printed, alone or with a suite's own numbers next to them. Nothing here is ranked."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def beside(table: Printed, own: Beside, notes: Sequence[str]) -> Table:
     return _table(table, tuple(columns), cells, notes)
 
 
-NOT_OURS = Cell("value", text="–")  #: of a place that no row of the suite stands beside
+NOT_OURS = Cell("value", text="–")  #: of a place to which no entry of the suite corresponds
 
 
 def _column(table: Printed, place: Place, label: str, head: str) -> Column:

@@ -160,14 +160,14 @@ def agreement_text(first: Ranking, second: Ranking | None = None) -> str:
 
 
 def agreement_page(main: Ranking, others: Sequence[Ranking]) -> str:
-    """Return AGREEMENT.md: each comparison beside the main one, then the noises of each."""
+    """Return AGREEMENT.md: each comparison with the main one, then the noises of each."""
     found = [one for other in others for one in compared(main, other)]
     sections = [_section(main, other) for other in others] + [_section(one) for one in (main, *others)]
     return _PAGE.format(_outcome(main, found)) + "\n".join([_NOTES, *filter(None, sections)])
 
 
 def _outcome(main: Ranking, found: Sequence[Agreement]) -> str:
-    """The page in a sentence: of the comparisons beside the main one."""
+    """The page in a sentence: of the comparisons with the main one."""
     if not found:
         return f"No comparison shares {FEWEST} methods and a noise with {markdown(main.suite)}."
     ends = [f"{end(one.rho for one in found):.2f}" for end in (min, max)]

@@ -84,7 +84,7 @@ class Claims(_Model):
 
 
 def read_claims(folder: Path) -> Claims:
-    """Return the claims that lie beside the papers' numbers."""
+    """Return the claims that lie next to the papers' numbers."""
     return Claims.model_validate(yaml.safe_load((folder / "claims.yaml").read_text("utf-8")))
 
 

@@ -40,7 +40,7 @@ class Source:
     """A suite of a store or an archive."""
 
     results: Results
-    rerun: str | None = None  #: the id of the run that was trained again consistently, as the file beside it says
+    rerun: str | None = None  #: the id of the run that was trained again consistently, as the file next to it says
     computed: Computed | None = None
 
 

@@ -100,7 +100,7 @@ class Contrast:
 
     @cached_property
     def detectable(self) -> Detectable | None:
-        """The smallest detectable difference; None if no method beside the baseline is above chance."""
+        """The smallest detectable difference; None if no method besides the baseline is above chance."""
         tests = [test for label, test in self.gains.items() if not self._is_near_chance(label)]
         if not tests:
             return None
@@ -154,7 +154,7 @@ def equivalence(test: Difference, margin: float) -> float:
 
 
 def on_clean(clean: Contrast | None, label: str, before: str = "; ", after: str = "") -> str:
-    """ "; +3.1 on clean pairs": what belongs beside every difference under noise; "" where it is not known."""
+    """ "; +3.1 on clean pairs": what follows every difference under noise; "" where it is not known."""
     gain = clean.gain(label) if clean else None
     return f"{before}{signed(clean.as_difference(gain).value)} on clean pairs{after}" if clean and gain else ""
 

@@ -1,4 +1,4 @@
-"""What a method keeps of its own clean score under noise, and its loss beside the baseline's: robustness, not level."""
+"""What a method keeps of its own clean score under noise, compared with the baseline: robustness, not level."""
 
 from __future__ import annotations
 

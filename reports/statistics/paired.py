@@ -152,7 +152,7 @@ def pairwise(values: Values) -> Pairwise:
 def unbeaten(values: Values, higher_is_better: bool, baseline: str = "") -> set[str]:
     """Methods than which none of the column is significantly better; empty if nothing can be compared.
 
-    That is by Holm over all pairs, and beside the baseline also over the methods alone, as the verdict on them is made.
+    By Holm over all pairs, and against the baseline also over the methods alone, as in the verdict.
     """
     tests = pairwise(values)
     known, shown = np.isfinite(tests.p), tests.shown.copy()

@@ -70,7 +70,7 @@ class Validity:
 
 @once
 def validity(results: Results, rows: tuple[str, ...] = ()) -> tuple[Validity, ...]:
-    """The checks under every noise, the longest budget first; `rows`: those in question, beside the baseline.
+    """The checks under every noise, the longest budget first; `rows`: those in question, besides the baseline.
 
     Empty without noise or numbers, and where the primary metric is better when lower: that is the success of an attack.
     """

@@ -74,7 +74,7 @@ def _lines(table: Table) -> list[dict[str, object]]:
 
 
 def _line(row: Row, names: Sequence[str], counted: Sequence[bool]) -> dict[str, object]:
-    """`counted`: whether a column has numbers of its own beside its values, in place of those of a mean."""
+    """`counted`: whether a column has numbers of its own besides its values, instead of those of a mean."""
     group = "group" if any(cell.source for cell in row.cells) else "noise"
     fidelity = row.fidelity + " (not verified)" * bool(unverified(row.fidelity))
     line: dict[str, object] = {group: row.group, "row": row.label, "method": row.method, "fidelity": fidelity}

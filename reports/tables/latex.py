@@ -16,11 +16,11 @@ from reports.tables.footnotes import context
 from reports.tables.latex_text import escape
 from reports.tables.table import Cell, Column, Row, Table, marks, words
 
-WIDTH = 138  #: letters beside each other, scaled down to the width of a page, that can still be read
-FULL = 110  #: letters beside each other that need no scaling
+WIDTH = 138  #: characters side by side, scaled down to the width of a page, that can still be read
+FULL = 110  #: characters side by side that need no scaling
 COLUMN = 62  #: as `WIDTH`, in one of two columns
-LINES = 54  #: of a page that a table may fill, beside its caption and notes
-LONGEST = 80  #: letters of one text in a table; TeX knows no width of 6 m
+LINES = 54  #: of a page that a table may fill, besides its caption and notes
+LONGEST = 80  #: characters of one text in a table; TeX knows no width of 6 m
 FLOATS = r"\extrafloats{1000}\maxdeadcycles=1000"  #: LaTeX holds 52 by itself, and gives up after 100 rounds
 NEEDS = rf"% Needs \usepackage{{booktabs,graphicx}}, and {FLOATS} where tables follow each other without text."
 HEAD = 4  #: lines that headings and rules take
@@ -130,17 +130,17 @@ def _groups(table: Table) -> list[tuple[Row, ...]]:
 
 
 def _letters(table: Table) -> int:
-    """Return the width of one block in letters."""
+    """Return the width of one block in characters."""
     return _labels(table) + sum(_width(table, place) for place in range(len(table.columns)))
 
 
 def _labels(table: Table) -> int:
-    """Return the letters of the longest label, with the number of its citation."""
+    """Return the characters of the longest label, with the number of its citation."""
     return max((len(row.label) + (5 if row.cite else 0) for row in table.rows), default=0)
 
 
 def _blocks(table: Table) -> list[Table]:
-    """The same rows under fewer columns: as few blocks as can be read, about equally wide, by counting letters.
+    """The same rows under fewer columns: as few blocks as can be read, about equally wide, by counting characters.
 
     Columns under one heading stay together, unless they alone are too wide to be read.
     """

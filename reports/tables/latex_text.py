@@ -61,7 +61,7 @@ def escape(text: str) -> str:
     """Text as LaTeX prints it: no character of it is a command, ends a paragraph or stops pdflatex.
 
     Special characters are escaped, and symbols and letters with accents become commands. Ends of lines become spaces.
-    What pdflatex has no letter for is written as its number: `{[}U+4E2D]`.
+    What pdflatex has no character for is written as its number: `{[}U+4E2D]`.
     """
     return "".join(map(_escaped, text))
 

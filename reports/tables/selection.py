@@ -1,4 +1,4 @@
-"""The table of the rows whose weights a rule chose: their scores beside those of the last weights of the same runs."""
+"""The table of the rows whose weights a rule chose: their scores next to those of the last weights of the same runs."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Cell:
     also: Mapping[str, float] = field(default_factory=dict)  #: further counts, each a column of the CSV
     sources: tuple[str, ...] = ()  #: runs that were counted rather than averaged
     source: str = ""  #: of a number that is not ours
-    difference: float | None = None  #: to the printed number that stands beside it, in the column's unit
+    difference: float | None = None  #: to the printed number that stands next to it, in the column's unit
     digits: int = 1  #: decimals of percent and of what others printed
 
     @property
@@ -173,7 +173,7 @@ class Table:
 
 
 def in_one_scale(table: Table) -> Table:
-    """The table with one scale a column of costs: that of its smallest one. No column has 58.1 s beside 1.03 min."""
+    """The table with one scale per column of costs: that of its smallest one. No column mixes 58.1 s and 1.03 min."""
     columns = []
     for place, column in enumerate(table.columns):
         values = [abs(value) for row in table.rows if (value := row.cells[place].value)]

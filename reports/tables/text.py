@@ -9,7 +9,7 @@ from reports.tables.table import Table, words
 
 
 def table_text(table: Table, width: int = 100) -> str:
-    """Title, description and notes in lines of at most `width` characters, and the table, one line per row, of any width."""
+    """Title, description and notes in lines of at most `width` characters, and the table, one line per row."""
     starts = [place == 0 or one.group != table.columns[place - 1].group for place, one in enumerate(table.columns)]
     heads = [one.group if start else "" for one, start in zip(table.columns, starts, strict=True)]
     rows = [["", *heads]] if any(heads) else []

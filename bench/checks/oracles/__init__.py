@@ -1,6 +1,6 @@
 """Literal values of other implementations, most of them executed official code, that adapters must reproduce.
 
-`values.json` holds inputs and outputs, and so does each further file `NAME.json`, below its name. The modules beside
+`values.json` holds inputs and outputs, and so does each further file `NAME.json`, below its name. The modules next to
 this file say in functions marked by `case` how adapters compute each value. Values that no adapter offers are listed in
 `not_offered.json` with the reason.
 """

@@ -128,7 +128,7 @@ def _keep(found: Found, mark: str, rows: SplitRows) -> None:
 
 
 def _note(home: Path) -> Path:
-    """Return the file beside an index that says which files it is of, and its own sha256."""
+    """Return the file next to an index that says which files it is of, and its own sha256."""
     return home.with_suffix(".mark")
 
 

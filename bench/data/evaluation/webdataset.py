@@ -66,7 +66,7 @@ class WebDataset:
         ).ordered()
 
     def lines(self, name: str) -> tuple[str, ...]:
-        """Return the lines of a text file beside the splits; () if there is none. Raises UserError for other files."""
+        """Return the lines of a text file next to the splits; () if there is none. Raises UserError for other files."""
         path = self.found.path.parent / name
         return tuple(reading.text_lines(path)) if os.path.lexists(path) else ()
 

@@ -75,7 +75,7 @@ class SetDescription:
         return digest({"rows": self.rows_hash, "arrays": arrays, "classes": self.classes, "templates": self.templates})
 
     def expected(self) -> tuple[str, ...]:
-        """The names of the files that such a set has beside features.json."""
+        """The names of the files that such a set has besides features.json."""
         text = (TEXT, INDEX) if self.text else ()
         prompts = (PROMPTS,) if self.prompts else ()
         return ((IMAGE,) if self.image else ()) + text + (ROWS, MAPPED) + prompts

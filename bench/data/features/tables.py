@@ -1,4 +1,4 @@
-"""External features: a Parquet file with .npy files beside it, or an output folder of clip-retrieval.
+"""External features: a Parquet file with .npy files next to it, or an output folder of clip-retrieval.
 
 layout: github.com/rom1504/clip-retrieval@07d747b clip_retrieval/clip_inference/writer.py (OutputSink):
 img_emb/img_emb_*.npy, text_emb/text_emb_*.npy, metadata/metadata_*.parquet

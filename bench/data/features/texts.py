@@ -18,7 +18,7 @@ from bench.data.strings import Strings
 from bench.errors import UserError
 
 TextHashes = npt.NDArray[np.uint64]
-SHOWN_LETTERS = 80  #: letters of a text that a message quotes
+SHOWN_LETTERS = 80  #: characters of a text that a message quotes
 
 
 def text_hashes(texts: Iterable[str]) -> TextHashes:

@@ -51,7 +51,7 @@ class Report:
 
 
 def write_index(jobs: Sequence[ScanJob], out: Path, limit: float, each_caption: bool, began: float) -> Report:
-    """Write the index `out` and the list of faults beside it, from the complete parts of all `jobs`.
+    """Write the index `out` and the list of faults next to it, from the complete parts of all `jobs`.
 
     began: when the work began, by `time.monotonic`. Raises UserError, without an index, if more than the share `limit`
     of samples is faulty or no row is left.

@@ -38,7 +38,7 @@ def build_index(
     each_caption: bool = False,
     progress: bool = False,
 ) -> Report:
-    """Index `shards` into the Parquet file `out` (default: index.parquet beside the first), faults in a CSV beside it.
+    """Index `shards` into the Parquet file `out` (default: index.parquet beside the first), and its faults into a CSV.
 
     Scanned parts are kept in the folder OUT.work until the index is written, so that the same command continues after
     a stop or a failure; a folder without a part is removed. Raises UserError if a shard cannot be read, if more than

@@ -25,7 +25,7 @@ def chunk_rows(width: int, classes: int) -> int:
 
 
 def working_bytes(width: int, classes: int) -> int:
-    """Return the bytes that a sweep takes beside features and labels, whatever their number of rows.
+    """Return the bytes that a sweep takes besides features and labels, whatever their number of rows.
 
     A chunk; weights in single precision: the pairs of L-BFGS, solutions, and a dozen while a step is made; axes and
     covariance in float64 with LAPACK's copies.

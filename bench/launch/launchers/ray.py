@@ -171,7 +171,7 @@ class _Queue:
                 self._give(_Attempt(one))
 
     def _give(self, attempt: _Attempt) -> None:
-        """Submit a task and note it beside its run, for `bench status`."""
+        """Submit a task and note it next to its run, for `bench status`."""
         import ray
 
         one = attempt.one
