@@ -175,7 +175,7 @@ def find_method(name: str) -> type[Method]:
 
 
 def starting_method(name: str, given: str | None) -> str | None:
-    """Return the method whose run a method starts from; None if it begins at fresh towers or at `given` weights."""
+    """Return the method whose run a method starts from; None if it starts from fresh towers or from `given` weights."""
     method = find_method(name)
     return None if given and method.side != "reference" else method.reference
 

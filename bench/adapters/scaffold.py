@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).with_name("templates")
 
 
 def write_new_method(name: str, folder: Path) -> list[Path]:
-    """Write `name`.py and test_`name`.py below `folder`, which is made if need be; returns both paths.
+    """Write `name`.py and test_`name`.py below `folder`, which is created if needed; returns both paths.
 
     Raises UserError for a name that no method can have, and if one of the files exists: nothing is overwritten.
     """

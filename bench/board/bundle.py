@@ -2,7 +2,7 @@
 
 A bundle is a plan plus outcomes: an archive that `bench board submit` wrote. Whatever is shown of it is computed
 from them by our own code, or labelled as stated by its author. Files, ids and hashes are checked as an import checks
-them. The settings of a run are held against its address, the plan against the settings, the ledger against the steps,
+them. The settings of a run are compared with its address, the plan against the settings, the ledger against the steps,
 the scores against the outcomes. A run that is not done has no records.
 """
 

@@ -149,7 +149,7 @@ CHEAPEST = "cheapest"
 
 
 def write_submission(suite: str, store: Store, target: Path) -> tuple[PackOutcome, BundleCheck]:
-    """Write the bundle of a suite and check it next to the bundles that lie there; the file goes if it does not pass.
+    """Write the bundle of a suite and check it next to the bundles that lie there; the file is removed if it fails.
 
     Raises the errors of `pack_runs`; UserError if the file already exists, or a run of the suite is damaged.
     """

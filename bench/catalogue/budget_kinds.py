@@ -48,7 +48,7 @@ BUDGET_KINDS: Registry[BudgetKind] = Registry(
             spent=lambda spent: spent.samples,
             steps=lambda value, batch, _: int(value // batch),
         ),
-        BudgetKind(  # algorithmic FLOPs of training: a dearer step means fewer of them
+        BudgetKind(  # algorithmic FLOPs of training: a more expensive step means fewer of them
             "flops",
             unit="FLOPs",
             spent=lambda spent: spent.flops,

@@ -45,7 +45,7 @@ class EvaluationSet:
     publisher: str = "clip-benchmark"  #: whose webdataset folder is on the Hugging Face hub; "" = nobody's
     words: str = ""  #: clip-benchmark's key of its class names and templates, if that is not its own name
     fields: Names = ()  #: of the metadata (npy) of each image that groups are made by; "" is passed over
-    hub: str = ""  #: its name in the hf_cache folder that DataComp's script leaves; such a set is read there alone
+    hub: str = ""  #: its name in the hf_cache folder that DataComp's script leaves; such a set is read only there
     source: str = ""  #: of the files of a set that nobody publishes as webdataset
     gb: float = 0.0  #: disk of a split other than for training
     train_gb: float = 0.0

@@ -46,7 +46,7 @@ def pair(rows: Mapping[str, Any]) -> Tensors:
 
 
 def leaves(entry: Mapping[str, Any], dtype: torch.dtype = torch.float64) -> Tensors:
-    """Return named rows as `observe` and `loss` get them: leaves with gradient; "side_..." are none."""
+    """Return named rows as `observe` and `loss` get them: leaves with gradient; "side_..." are not."""
     tensors = {name: torch.tensor(x, dtype=dtype) for name, x in entry.items()}
     return {name: x.requires_grad_(not name.startswith("side_")) for name, x in tensors.items()}
 

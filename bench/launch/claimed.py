@@ -24,7 +24,7 @@ from bench.training.loop import Interrupted
 
 @dataclass
 class Call:
-    """One call that executes runs: where they are stored, who is told of them, and what became of them so far."""
+    """One call that executes runs: where they are stored, who is told of them, and their outcomes so far."""
 
     store: Store
     progress: Progress

@@ -209,7 +209,7 @@ def _described(model: OpenClipModel, suite: Suite, label: str | None) -> Checkpo
 
 
 def _run_of_suite(suite: Suite, label: str) -> Run:
-    """Return the settings of a suite's row, or of a method by its name, without noise: it is unknown."""
+    """Return the settings of a suite's entry, or of a method by its name, without noise: it is unknown."""
     labels = {entry.label: entry for entry in suite.methods}
     if label not in labels and label not in registry.method_names():
         choices = [*labels, *registry.method_names()]

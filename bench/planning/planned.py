@@ -25,7 +25,7 @@ class Planned:
     resolved: ResolvedSteps
     inputs: InputsSummary  #: of the data that the id was made from
     address: dict[str, Any]  #: all that the id was made from; {} if the id is a placeholder
-    lent: bool = False  #: whether a run that is still to be made starts from its final weights
+    lent: bool = False  #: whether a run that is still to be executed starts from its final weights
     expected: bool = False  #: whether data is missing on this machine, so that the id is a placeholder
 
     @property

@@ -40,7 +40,7 @@ class Planner:
     dry: bool = False  #: whether nothing is stored, and a run that has no steps is left out and noted in `refused`
     shown: Progress | None = None  #: is told which run is planned
     reader: InputsReader = field(default_factory=InputsReader)
-    refused: dict[str, str] = field(default_factory=dict)  #: why the runs of a row cannot be made, by its label
+    refused: dict[str, str] = field(default_factory=dict)  #: why the runs of an entry cannot be executed, by its label
     _known: dict[str, Planned] = field(default_factory=dict)  #: by `Run.key`
 
     def plan(self, runs: Sequence[Run]) -> list[Planned]:
@@ -188,7 +188,7 @@ def resolve_budget(
     step_flops: Mapping[str, int],
     step_seconds: Mapping[str, float] | None = None,
 ) -> ResolvedSteps:
-    """Turn `{kind: value}` into steps of each phase; a dearer step means fewer of them if the budget is a cost.
+    """Turn `{kind: value}` into steps of each phase; a more expensive step means fewer of them if the budget is a cost.
 
     `rows` is N, `batch` is B; of the rows only `seen` may be trained on (None: all).
     `step_seconds` is the stored calibration that a timed kind needs.

@@ -26,9 +26,9 @@ def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
 
 
 def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, Any]]:
-    """Return what each setting of a row changes: nothing, then the first points of Sobol's sequence over its space.
+    """Return what each setting of an entry changes: nothing, then the first points of Sobol's sequence over its space.
 
-    Unscrambled, it is the same everywhere, and more trials continue fewer. Without a space it is the row's own alone.
+    Unscrambled, it is the same everywhere, and more trials continue fewer. Without a space it is only the entry's own.
     """
     from scipy.stats import qmc
 
@@ -40,7 +40,7 @@ def settings_of(tune: TuneSettings, entry: MethodEntry) -> list[dict[str, Any]]:
 
 
 def applied(entry: MethodEntry, changes: Mapping[str, Any]) -> MethodEntry:
-    """Return the row with these settings."""
+    """Return the entry with these settings."""
     config = dict(changes)
     recipe: dict[str, Any] = {name: config.pop(name) for name in ("lr", "weight_decay") if name in config}
     return entry.model_copy(update={**recipe, "config": {**entry.config, **config}})

@@ -1,8 +1,8 @@
 """The same trials for every method: quasi-random points of learning rate, weight decay and its own space, halved.
 
 A trial is a run under the suite's recipe and protocol with a seed of its own, scored by the mean of the six recalls on
-validation pairs. The best of each budget advance to the next, the row's own settings always among them (successive
-halving: Jamieson and Talwalkar, AISTATS 2016). Their cost is reported apart and is not part of a row's budget.
+validation pairs. The best of each budget advance to the next, the entry's own settings always among them (successive
+halving: Jamieson and Talwalkar, AISTATS 2016). Their cost is reported apart and is not part of an entry's budget.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Choice:
     """The trials of a method, what came to the longest budget, and what all cost."""
 
     trials: tuple[Trial, ...]
-    finals: tuple[tuple[dict[str, Any], float | None], ...]  #: settings, the row's own first, with mean scores
+    finals: tuple[tuple[dict[str, Any], float | None], ...]  #: settings, the entry's own first, with mean scores
     ledger: dict[str, float]  #: of all trials together, their reference runs included once
     edge: tuple[str, ...] = ()  #: what the best has at an edge of its range, and loses by leaving it
 
     @property
     def best(self) -> tuple[dict[str, Any], float | None]:
-        """The settings of the highest score, the first of equals, and that score; without any score the row's own."""
+        """The settings of the highest score, the first of equals, and that score; without any score the entry's own."""
         return max(self.finals, key=lambda final: -math.inf if final[1] is None else final[1])
 
     def to_json(self) -> dict[str, Any]:
@@ -76,12 +76,12 @@ def stages(suite: Suite) -> list[list[MethodEntry]]:
 
 
 def _needs(suite: Suite, entry: MethodEntry) -> str | None:
-    """Return the label of the row whose run a row starts from or has its pairs scored by."""
+    """Return the label of the entry whose run an entry starts from or has its pairs scored by."""
     return registry.find_method(entry.method).reference or suite.scorer_of(entry)
 
 
 def surviving_settings(scores: Mapping[int, float | None], count: int) -> list[int]:
-    """Return the numbers of `count` settings: the row's own (0), and the best others, the first of equals."""
+    """Return the numbers of `count` settings: the entry's own (0), and the best others, the first of equals."""
     others = sorted((-math.inf if scores[number] is None else scores[number], -number) for number in scores if number)
     return sorted([0, *(-number for _, number in others[::-1][: count - 1])])
 
@@ -89,7 +89,7 @@ def surviving_settings(scores: Mapping[int, float | None], count: int) -> list[i
 def trial_suite(
     suite: Suite, trials: Mapping[str, Mapping[int, dict[str, Any]]], choices: Mapping[str, Choice], rung: int = 0
 ) -> Suite:
-    """Return a suite whose runs are the trials of a rung: of each row, by its label, settings by their numbers."""
+    """Return a suite whose runs are the trials of a rung: of each entry, by its label, settings by their numbers."""
     tune = suite.tune
     assert tune is not None
     budget, _, seeds = tune.rungs[min(rung, len(tune.rungs) - 1)]
@@ -118,14 +118,14 @@ def trial_noise_rate(suite: Suite) -> float:
 class Followed:
     """Progress of the trials of some entries."""
 
-    choices: dict[str, Choice] = field(default_factory=dict)  #: of rows that are through
+    choices: dict[str, Choice] = field(default_factory=dict)  #: of entries whose trials are finished
     runs: list[Planned] = field(default_factory=list)  #: of all rungs that are known, those they start from first
     todo: dict[str, Planned] = field(default_factory=dict)  #: by id, of rungs that are not finished; some are complete
-    made: dict[str, list[tuple[Trial, Planned]]] = field(default_factory=dict)  #: measured or diverged, by row
+    made: dict[str, list[tuple[Trial, Planned]]] = field(default_factory=dict)  #: measured or diverged, by entry
 
 
 def follow_trials(suite: Suite, planner: Planner) -> Followed:
-    """Follow the selected rows and those they need, as far as their trials are known.
+    """Follow the selected entries and those they need, as far as their trials are known.
 
     `todo` is what `search_settings` would execute before the first of it is finished; nothing without `tune`.
     """
@@ -138,9 +138,9 @@ def follow_trials(suite: Suite, planner: Planner) -> Followed:
 def search_settings(
     suite: Suite, planner: Planner, work: Callable[[list[Planned]], RunOutcomes]
 ) -> tuple[dict[str, Choice], RunOutcomes]:
-    """Train and measure the trials of the selected rows, and the runs they start from.
+    """Train and measure the trials of the selected entries, and the runs they start from.
 
-    Returns the choices that are known afterwards, also those of other rows, and the outcomes of the trials. A trial
+    Returns the choices that are known afterwards, also those of other entries, and the outcomes of the trials. A trial
     whose loss became NaN or infinite has no score: it is not repeated and does not count as failed.
     """
     choices, total, store = follow_trials(suite.narrowed(), planner).choices, RunOutcomes(), planner.store
@@ -165,7 +165,7 @@ def search_settings(
 
 
 def _wanted(suite: Suite, stage: Sequence[MethodEntry], choices: Mapping[str, Choice]) -> list[MethodEntry]:
-    """Return rows of a stage without a choice that are selected or that a selected one needs."""
+    """Return entries of a stage without a choice that are selected or that a selected one needs."""
     labels, _ = suite.selection
     starts = {_needs(suite, entry) for entry in suite.methods if entry.label in labels}
     rows = [entry for entry in stage if not labels or entry.label in (*labels, *starts)]
@@ -173,7 +173,7 @@ def _wanted(suite: Suite, stage: Sequence[MethodEntry], choices: Mapping[str, Ch
 
 
 def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner: Planner) -> Followed:
-    """Follow rows from rung to rung as far as their trials are measured or diverged; others are to be made (again).
+    """Follow entries from rung to rung as far as their trials are measured or diverged; others are to be made (again).
 
     Where the best lies at an edge, a further trial at the last budget says whether it has to, and is chosen if it is
     better.
@@ -205,7 +205,7 @@ def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner:
 def _measured(
     suite: Suite, trials: Mapping[str, dict[int, dict[str, Any]]], rung: int, found: Followed, planner: Planner
 ) -> dict[str, dict[int, float | None]]:
-    """Return the scores of rows whose `trials` of a rung are all known; note in `found` what is, and what is not."""
+    """Return the scores of entries whose `trials` of a rung are all known; note in `found` what is, and what is not."""
     assert suite.tune is not None
     rules = {entry.label: entry.select or suite.select for entry in suite.methods}
     if not trials:
@@ -280,7 +280,7 @@ def _spent_until(store: Store, identity: str) -> dict[str, float]:
 
 
 def tuned_suite(suite: Suite, choices: Mapping[str, Choice]) -> Suite:
-    """Return the suite with every row at its chosen settings; rows without a choice stay as they are."""
+    """Return the suite with every entry at its chosen settings; entries without a choice stay as they are."""
     best = {label: choice.best[0] for label, choice in choices.items()}
     rows = tuple(applied(entry, best.get(entry.label, {})) for entry in suite.methods)
     return suite.changed(methods=rows).narrowed(*suite.selection)

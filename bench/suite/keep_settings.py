@@ -121,7 +121,7 @@ ALL_PAIRS = KeepSettings()
 
 
 def shares_apart(entry: Any) -> list[Any]:
-    """A row as it is written, as one row for each share that its `keep` lists."""
+    """An entry as written, as one entry for each share that its `keep` lists."""
     keep = entry.get("keep") if isinstance(entry, dict) else None
     if not isinstance(keep, dict):
         return [entry]

@@ -262,7 +262,7 @@ class EvaluateSettings(Model):
 
 
 class MethodEntry(Model):
-    """A row of the tables: a method with its hyper-parameters. A bare name means its defaults."""
+    """A suite entry: a method with its hyper-parameters. A bare name means its defaults."""
 
     method: str  #: name of a method
     label: Annotated[Word, Field(min_length=1)] = ""  #: name of the entry in tables; default: the method's
@@ -306,10 +306,10 @@ class MethodEntry(Model):
 
     @property
     def recipe(self) -> dict[str, float]:
-        """What stands in place of fields of `train`."""
+        """The values that replace fields of `train`."""
         own = {"lr": self.lr, "weight_decay": self.weight_decay}
         return {name: value for name, value in own.items() if value is not None}
 
     def start_of(self, towers: TowerSettings) -> str | None:
-        """The weights these towers begin at."""
+        """The weights that these towers start from."""
         return self.start and in_data_folder(self.start.replace("{towers}", towers.label))

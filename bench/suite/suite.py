@@ -132,13 +132,13 @@ class Suite(Model):
         return self.data.keep if entry.keep is None else entry.keep
 
     def scorer_of(self, entry: MethodEntry) -> str | None:
-        """The row or method whose run scores the pairs of a row; None if no run does."""
+        """The entry or method whose run scores the pairs of an entry; None if no run does."""
         given = self._reference(entry, self.keep_of(entry)) if self.keep_of(entry).by_run else None
         return given.label if given else None
 
     @property
     def baseline_row(self) -> str:
-        """Label of the row that others are compared with; without one of that label or method, the first row."""
+        """Label of the entry that others are compared with; without one of that label or method, the first entry."""
         return self._baseline_among(self.methods).label
 
     def _baseline_among(self, rows: Sequence[MethodEntry], by: str | None = None) -> MethodEntry:
@@ -205,7 +205,7 @@ class Suite(Model):
 
     @property
     def applicable(self) -> tuple[MethodEntry, ...]:
-        """The rows that have runs on one of the suite's towers at least."""
+        """The entries that have runs on at least one of the suite's towers."""
         return tuple(entry for entry in self.methods if len(omitted_towers(self, entry)) < len(self.towers))
 
     def seeds_of(self, rate: float, kind: str | None = None) -> tuple[int, ...]:
@@ -250,7 +250,7 @@ class Suite(Model):
     def _reference(self, entry: MethodEntry, keep: KeepSettings) -> MethodEntry | None:
         """The row whose run an entry needs: to start from, or to have its pairs scored by. None if it needs none.
 
-        It is the suite's own row of that name, so that what was chosen for it holds for the start as well. A run that
+        It is the suite's own entry of that name, so that what was chosen for it holds for the start as well. A run that
         the method starts from scores the pairs too; otherwise the suite's baseline does, or the row that `keep` names.
         """
         rows = self._references or self.methods

@@ -14,8 +14,8 @@ from bench.yaml_source import fault
 class TuneSettings(Model):
     """Trials that every entry gets alike before it is compared; the best on the validation pairs sets the entry.
 
-    The first settings are the row's own. The others spread over the suite's ranges and the method's `space`. With
-    several budgets the best advance from each to the next, the row's own always among them.
+    The first settings are the entry's own. The others spread over the suite's ranges and the method's `space`. With
+    several budgets the best advance from each to the next, the entry's own always among them.
     """
 
     trials: Annotated[int, Field(ge=2, le=1000)]  #: settings of every entry that are tried, its own among them
@@ -58,5 +58,5 @@ class TuneSettings(Model):
 
     @property
     def runs(self) -> int:
-        """How many runs each row has."""
+        """How many runs each entry has."""
         return sum(count * len(seeds) for _, count, seeds in self.rungs)

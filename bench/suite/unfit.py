@@ -66,7 +66,7 @@ def misfits(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def _unknown_rows(suite: SuiteSections) -> Iterator[FieldFault]:
-    """Rows and towers that `tables` and other rows name, and that are none of this suite."""
+    """Entries and towers that `tables` and other entries name, but this suite does not have."""
     labels, towers = [entry.label for entry in suite.methods], [one.label for one in suite.towers]
     named: list[tuple[FieldPath, str, list[str]]] = [
         (("tables", field, name), name, known)
@@ -81,7 +81,7 @@ def _unknown_rows(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def _untrainable(suite: SuiteSections) -> Iterator[FieldFault]:
-    """Learning rates that cannot fall, and rows that use what nobody knows about natural noise.
+    """Learning rates that cannot fall, and entries that use what nobody knows about natural noise.
 
     Which pairs injected noise corrupted is known, of natural pairs too.
     """
@@ -96,7 +96,7 @@ def _untrainable(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def _unfit_starts(suite: SuiteSections) -> Iterator[FieldFault]:
-    """Rows that average weights without a start or without steps, and towers that cannot stay as they are."""
+    """Entries that average weights without a start or without steps, and frozen towers without weights."""
     for position, entry in enumerate(suite.methods):
         place: FieldPath = ("methods", position, "average_with_start")
         if entry.average_with_start is not None and not entry.start:
@@ -132,7 +132,7 @@ def _unfit_trials(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def _nothing_to_spend(suite: SuiteSections) -> Iterator[FieldFault]:
-    """Rows without a step have no step to time, and nothing that trials could choose."""
+    """Entries without a step have no step to time, and nothing that trials could choose."""
     for position, entry in enumerate(suite.methods):
         if not entry.steps and (suite.budget[0].timed or suite.tune is not None):
             timed = f"a budget of {suite.budget[0].kind} times steps"
@@ -244,7 +244,7 @@ def unknown_names(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def why_inapplicable(entry: MethodEntry, towers: TowerSettings, data: DataSettings) -> str:
-    """Return why a row has no runs on towers that read stored features; "" if it has.
+    """Return why an entry has no runs on towers that read stored features; "" if it has.
 
     On other towers an unmet need is a mistake in the suite, which `unknown_names` finds.
     """
@@ -255,13 +255,13 @@ def why_inapplicable(entry: MethodEntry, towers: TowerSettings, data: DataSettin
 
 
 def omitted_towers(suite: SuiteSections, entry: MethodEntry) -> dict[str, str]:
-    """Return the towers, by their label, on which a row has no runs, each with the reason."""
+    """Return the towers, by their label, on which an entry has no runs, each with the reason."""
     reasons = {one.label: why_inapplicable(entry, one, suite.data) for one in suite.towers}
     return {label: reason for label, reason in reasons.items() if reason}
 
 
 def _nothing_applies(suite: SuiteSections) -> Iterator[FieldFault]:
-    """The baseline, or all rows, if they have no runs on one of the suite's towers."""
+    """The baseline, or all entries, if they have no runs on one of the suite's towers."""
     for towers in suite.towers:
         reasons = {entry.label: why_inapplicable(entry, towers, suite.data) for entry in suite.methods}
         if all(reasons.values()):

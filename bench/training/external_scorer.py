@@ -30,7 +30,7 @@ def build_external_scorer(run: Run, device: torch.device) -> tuple[OpenClipTower
     """Build the model whose weights score the pairs of `run`, on `device`.
 
     Weights of a stored run are read by its method, others as towers whose embeddings are compared by their cosine.
-    Raises UserError, with row, field, file and fix, for weights that are missing, damaged or changed, that do not fit
+    Raises UserError, with entry, field, file and fix, for weights that are missing, damaged or changed, that do not fit
     their towers, whose vocabulary or stored features are others than those of the data here, or that give no variances
     where these score.
     """

@@ -24,7 +24,7 @@ Launch: TypeAlias = "Callable[[list[Planned], Progress], RunOutcomes]"  #: makes
 class LaunchOptions:
     """Request of `run_suite` to a launcher, which then settles `ranks`. No option changes a result."""
 
-    jobs: int = 0  #: runs that are made at the same time; 0: as many as suit this machine
+    jobs: int = 0  #: runs that are executed at the same time; 0: as many as suit this machine
     gpus: int | None = None  #: GPUs per run; each has a process of its own
     processes: int | None = None  #: processes per run on a machine without GPUs
     track: str | None = None  #: tracker that metrics are streamed to, a key of `bench.launch.trackers.TRACKERS`

@@ -88,7 +88,7 @@ def run_all(
 ) -> RunOutcomes:
     """Execute every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
-    Runs that another process held, and holds no longer when the others are made, are looked at again.
+    Runs that another process held, and holds no longer when the others are finished, are looked at again.
     With 0 jobs it is as many at a time as `suitable_jobs` says. Raises UserError if runs with a budget in device
     seconds would share the device or if a batch does not divide among the ranks, and DiskFull once the disk is full; no
     further run is then started.
