@@ -11,7 +11,7 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def ragged(starts: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Return, for lists of `counts` [k] items that begin at `starts` [k], where each item lies and its number within.
+    """Return, for lists of `counts` [k] items that begin at `starts` [k], each item's position and number in its list.
 
     Both are int64 [counts.sum()], list after list.
     """

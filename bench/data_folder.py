@@ -26,7 +26,7 @@ def use_data_folder(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Missing:
-    """Something a suite needs that is not there."""
+    """Something that a suite needs and that is missing."""
 
     what: str  #: "cc3m, training pairs"; "imagenet-a, shift"
     looked: tuple[str, ...]  #: where it was looked for

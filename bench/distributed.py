@@ -1,4 +1,4 @@
-"""The process group: who holds which rows, gathers, reductions. One process is a group of one, on the same path."""
+"""The process group: shares of rows, gathers, reductions. One process is a group of one, on the same code path."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class UserError(Exception):
 
 
 class DiskFull(UserError):
-    """The disk is full. Whoever makes runs stops: no further one would fit either."""
+    """The disk is full. Execution stops, because further runs would not fit either."""
 
 
 EXIT_UNFINISHED = 75  #: exit code: stopped on request or busy in another process; the same command continues
@@ -58,7 +58,7 @@ def one_line(error: object, limit: int | None = None) -> str:
     return " ".join(str(error).split())[:limit]
 
 
-_OF_RUST = ("Exception", "SafetensorError")  #: errors of the system that a library in Rust raises as its own
+_OF_RUST = ("Exception", "SafetensorError")  #: types in which Rust libraries raise errors of the system
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)  #: of a disk
 #: errno -> what is wrong with the path, and the remedy

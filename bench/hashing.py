@@ -25,7 +25,7 @@ class Absent:
 
 
 class MissingFile(UserError):
-    """Weights or a vocabulary that a run's id needs are not there."""
+    """Weights or a vocabulary that a run's id needs are missing."""
 
 
 def canonical(value: Any) -> str:

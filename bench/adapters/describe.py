@@ -11,7 +11,7 @@ from bench.console.text import align_columns, join_lines
 from methods.protocol import Facts, Method
 
 DEFAULT_WIDTH = 110  #: characters per line where no terminal shows it
-EXAMPLE_FACTS = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases do not depend on it
+EXAMPLE_FACTS = Facts(rows=1024, batch=128, dim=64, seed=0)  #: cost and phases do not depend on these
 
 
 def method_summaries(names: Sequence[str]) -> list[str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CHECKED_FIDELITIES = ("official-checked", "formula-checked")  #: classes of fidelity that rest on values of other code
 UNCHECKED = "unchecked"  #: printed in place of such a class where a plug-in brings no values
 ORACLE_SUFFIX = ".oracles.json"
-MAX_ORACLE_BYTES = 2**22  #: of a file; the shipped values of all methods together are an eighth of it
+MAX_ORACLE_BYTES = 2**22  #: of a file; all shipped values together take an eighth of it
 
 Numbers = Any  #: a number or nested lists of numbers of one shape
 

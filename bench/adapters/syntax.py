@@ -128,7 +128,7 @@ def _pieces(node: ast.JoinedStr) -> list[Any]:
 class DefinitionSummary:
     """A definition, and the names that it uses."""
 
-    text: Any  #: for JSON
+    text: Any  #: syntax tree, for JSON
     names: frozenset[str]  #: free in it
     words: frozenset[str]  #: free names and attributes
     chains: tuple[tuple[str, tuple[str, ...]], ...]  #: its names with the attributes that follow them

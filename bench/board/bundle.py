@@ -1,6 +1,6 @@
 """Checks of bundles before their runs appear on the board. Consistent is not proven: only a rerun shows more.
 
-A bundle is a plan plus outcomes: an archive that `bench board submit` wrote. Whatever is shown of it is computed
+A bundle is a plan plus per-example results, as `bench board submit` writes them. Whatever is shown of it is computed
 from them by our own code, or labelled as stated by its author. Files, ids and hashes are checked as an import checks
 them. The settings of a run are compared with its address, the plan against the settings, the ledger against the steps,
 the scores against the outcomes. A run that is not done has no records.

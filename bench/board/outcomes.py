@@ -1,6 +1,6 @@
 """Recomputation of scores from per-example results; records that differ are refused.
 
-Outcomes are read within what their records' numbers of examples allow, before anything is unpacked.
+Their size is checked against the records' numbers of examples before anything is unpacked.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.suite.tasks import Task
 
 Outcomes = Mapping[str, np.ndarray]
 Scores = dict[tuple[str, str], tuple[float, int]]  #: (metric, score) -> value, number of examples
-MAX_EXAMPLES = 1 << 24  #: of one evaluation, at most
+MAX_EXAMPLES = 1 << 24  #: most examples of one evaluation
 _ROW_BYTES, _HEADER_BYTES = 32, 1 << 13  #: bytes of the arrays for each example and metric; of all their headers
-_MAX_TIED_EXAMPLES = 10_000_000  #: of an evaluation whose mean reciprocal rank is computed
+_MAX_TIED_EXAMPLES = 10_000_000  #: most tied examples for which the mean reciprocal rank is computed
 _LESS_IS_BETTER = frozenset({"memorised", "attack_success", "without_trigger"})
 #: metrics that need more than the outcomes: confidences, predicted classes, groups, kept rows, nearest captions
 _STATED = frozenset({"f1_macro", "worst_region", "top5_worst_income", "kept_precision", "kept_recall"})

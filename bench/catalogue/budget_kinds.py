@@ -28,7 +28,7 @@ class BudgetKind:
     #: (value, pairs a step, steps an epoch) -> steps of all phases together, then split by the phases' shares; None:
     #: each phase gets as many as its share of the value pays for, in FLOPs or, if `timed`, in seconds
     steps: Callable[[float, int, int], int] | None = None
-    most: float = 1e15  #: a larger value is refused
+    most: float = 1e15  #: larger values are refused
     tolerance: float = 0.01  #: a run that spent more than 1 + this times its budget is marked in every table
     timed: bool = False  #: whether steps are timed on the machine that trains, which needs the device alone
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench.errors import UserError, nearest
 
-UTILISATION = 0.35  #: share of the peak that training of towers like these commonly reaches
+UTILISATION = 0.35  #: share of the peak that training of such towers commonly reaches
 
 
 @dataclass(frozen=True)

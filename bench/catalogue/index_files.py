@@ -20,7 +20,7 @@ class IndexFile:
     rate: float  #: as stated by its authors
     images: int  #: of the training split
     entries: int
-    moved: int  #: entries off their own image
+    moved: int  #: entries that are not at their own image
     papers: str  #: who uses it
     source: str  #: repository, commit and path
     sha256: str  #: of the file

@@ -64,12 +64,12 @@ class PoisonOptions(NoiseOptions):
     #: texts become templates of the target; or rows with the target's words are taken and their texts stay; or rows
     #: get test images and texts of wrong classes, without a trigger
     attack: Literal["backdoor", "label_consistent", "targeted"] = "backdoor"
-    target: Word = ""  #: the class that images with the trigger are to get
+    target: Word = ""  #: the class that the model should give to images with the trigger
     trigger: Literal["checker", "noise", "blend", "sinusoid"] = "checker"
     place: Literal["random", "corners"] = "random"  #: of a checker or a square of noise; the others fill the image
     images: Word = ""  #: of a targeted attack: the evaluation set whose images it attacks
-    targets: Annotated[int, Field(ge=1)] = 16  #: of a targeted attack: how many images
-    count: Annotated[int, Field(ge=1)] | None = None  #: of poisoned pairs, exactly; the rate has to be their share
+    targets: Annotated[int, Field(ge=1)] = 16  #: of a targeted attack: the number of attacked images
+    count: Annotated[int, Field(ge=1)] | None = None  #: exact number of poisoned pairs; the rate must be their share
 
     @model_validator(mode="after")
     def _of_the_attack(self) -> Self:

@@ -218,7 +218,7 @@ def text_towers(name: str) -> TextTowers:
 
 
 def unknown_tower(kind: TowerKind, name: str) -> str:
-    """Return the fault in the name of an "image" or "text" tower, with the nearest valid one; "" for a valid name."""
+    """Return what is wrong with the name of an "image" or "text" tower, with the nearest name; "" if it is valid."""
     halves = {one.name: half for one in TOWER_FAMILIES if (half := one.image if kind == "image" else one.text)}
     owners = [family for family, half in halves.items() if name in half.names()]
     if len(owners) > 1:

@@ -23,7 +23,7 @@ from bench.errors import UserError, nearest, one_line
 from bench.training import side_towers
 from methods.protocol import STARTS, Batch, Choice, Clock, Facts, Identity, Linear, Log, Method, Tensors
 
-MAX_SPACE = 4  #: hyper-parameters of a space
+MAX_SPACE = 4  #: most hyper-parameters of a space
 FIDELITIES = ("official-checked", "formula-checked", "derived", "reconstructed")
 
 
@@ -89,7 +89,7 @@ def space_faults(kind: type[Method], optional: bool = False) -> str:
 
 
 def refusals(subject: Subject) -> None:
-    """Config refuses a word it does not know and a number that is none, naming the field."""
+    """Config refuses an unknown word and a number that is NaN or infinite, and names the field."""
     config: Any = subject.kind.Config
     bad: dict[type, Any] = {str: "nonsense", float: math.nan}
     tried = 0
@@ -110,7 +110,7 @@ def refusals(subject: Subject) -> None:
 
 
 def known_values(subject: Subject) -> None:
-    """Values of other implementations, at the tolerance of each; a class of fidelity that rests on some has some."""
+    """Values of other implementations, each at its tolerance; a class of fidelity that rests on values has some."""
     source = registry.method_source(subject.name)
     file = oracle_file.oracle_path(source.path)
     cases = list(oracles.cases(subject.name)) if source.shipped else []

@@ -18,8 +18,8 @@ from bench.towers.build import OpenClipTowers
 from methods.protocol import Tensors
 
 SMALL = 16  #: rows of a batch that is only encoded
-LENGTH_ATOL = 1e-6  #: how far the length of a unit row may be off 1 in fp32; in bf16 it is off by 1e-3
-COST_RTOL = 0.02  #: allows some tokens more in a sequence of 257, but not another forward of any row
+LENGTH_ATOL = 1e-6  #: largest deviation of a unit row's length from 1 in fp32; in bf16 it is 1e-3
+COST_RTOL = 0.02  #: allows a few more tokens in a sequence of 257, but no further forward of any row
 
 
 def micro_batches(subject: Subject) -> None:

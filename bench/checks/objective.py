@@ -28,7 +28,7 @@ from methods.protocol import Batch, Tensors
 
 
 def gradient(subject: Subject) -> None:
-    """The gradient is that of the value, in z and in the method's parameters, with `observe` and `draw` held."""
+    """The gradient is that of the loss, in z and in the method's parameters, with `observe` and `draw` held fixed."""
     rows = 6
     for where, _, method, z, when in all_moments(subject):
         for module in method.modules():  # small logits, so that finite differences are exact enough
@@ -71,7 +71,7 @@ def _slope_of_parameters(where: str, method: Any, value: Any) -> None:
 
 
 def tiles(subject: Subject) -> None:
-    """Every cut of the anchors into tiles gives the loss and gradients of the whole."""
+    """Any division of the anchors into tiles gives the loss and gradients of the whole."""
     if subject.kind.whole_batch:
         raise Skipped("needs all anchors at once")
     for where, _, method, z, when in all_moments(subject):
@@ -132,7 +132,7 @@ def _permuted(x: Tensor, order: Tensor) -> Tensor:
 
 
 def purity(subject: Subject) -> None:
-    """`loss` gives the same twice and changes neither state nor what it was given; constants carry no gradient."""
+    """`loss` gives the same value twice and changes neither state nor its inputs; constants carry no gradient."""
     for where, _, method, z, when in all_moments(subject):
         observed, drawn = constants(method, z, when)
         with torch.no_grad():

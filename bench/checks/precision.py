@@ -35,7 +35,7 @@ FLOOR = 1e-3  #: size below which a loss or gradient counts as this size; with R
 
 
 def fp32(subject: Subject) -> None:
-    """In fp32 a step chooses as in fp64, with the same loss and gradients, on aligned pairs at temperature 0.01.
+    """In fp32 a step makes the same choices as in fp64, with the same loss and gradients, at temperature 0.01.
 
     Constants of `observe` and `draw` that are integers or booleans are equal; floating ones, the loss and its gradients
     agree within RTOL. Most pairs have a cosine near 0.97, at which their softmax shares round to 1 in fp32.

@@ -1,4 +1,4 @@
-"""Subject of a check: one method under some hyper-parameters, its embeddings, its failures."""
+"""The subject of a check: one method with some hyper-parameters, its embeddings, its failures."""
 
 from __future__ import annotations
 

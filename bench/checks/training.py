@@ -152,7 +152,7 @@ def _same_bytes(where: str, actual: RunStore, expected: RunStore) -> None:
 
 
 def noise_mask(subject: Subject) -> None:
-    """Which pairs are wrong changes nothing but captions; the adapter imports nothing from `bench`.
+    """Noise changes nothing but captions: the method cannot see which pairs are wrong, and imports nothing of `bench`.
 
     The method trains twice on the same images and captions. Once the data itself is wrong and the runner does not know;
     once the data is right and a noise manifest makes it wrong. Both trainings write the same bytes.
@@ -178,7 +178,7 @@ def noise_mask(subject: Subject) -> None:
 
 
 def learns(subject: Subject) -> None:
-    """Ten steps of each phase on easy pairs, all of them in every batch, lower what the method monitors."""
+    """Ten steps of each phase on easy pairs, all of them in every batch, lower the value that the method monitors."""
     method, _ = subject.embedded(subject.variants[0])
     phases = [phase.name for phase in method.phases()]
     settings: dict[str, Any] = {"towers": "vit", "precision": "fp32", "rows": 48, "optimiser": "adamw"}

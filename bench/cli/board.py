@@ -23,7 +23,7 @@ def reference(
     ),
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Default: next to the archives.")] = None,
 ) -> None:
-    """Write pages and tables of committed comparisons from their archives, an index, and what holds of the papers.
+    """Write pages and tables of committed comparisons from their archives, an index, and the page of claims.
 
     A comparison is a folder with runs.tar.xz, which `bench store pack` writes.
     """

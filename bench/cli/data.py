@@ -42,7 +42,7 @@ def index(
     ] = False,
     data: DataFolder = None,
 ) -> None:
-    """Scan shards once and write their index: what training reads them by. A stopped indexing resumes."""
+    """Scan shards once and write the index by which training reads them. A stopped indexing resumes."""
     from bench.data.shards.indexing import build_index
     from bench.data.shards.sources import expand_sources, resolve_set_name
 
@@ -95,7 +95,7 @@ def stand_in(
     out: Annotated[Path, typer.Argument(metavar="DIR", help="A new data folder, only for stand-ins.")],
     pairs: Annotated[int, typer.Option("--pairs", min=32, help="Maximum number of training pairs.")] = 2_000,
 ) -> None:
-    """Write small data under the names of a suite's own, in the true formats, to try the suite without the real data.
+    """Write small data under the names of a suite's data sets, in the real formats, to try the suite without them.
 
     Images and captions are emoji, so numbers mean nothing. Weights that the suite names are not made.
     """

@@ -38,7 +38,7 @@ def embeddings(
     data: options.DataFolder = None,
     plugin: options.Plugins = None,
 ) -> None:
-    """Place training pairs in the plane by their embeddings (PCA, t-SNE), matched and corrupted ones marked.
+    """Map training pairs to the plane by their embeddings (PCA, t-SNE), with matched and corrupted ones marked.
 
     Writes one CSV per run below the suite; `bench report SUITE` draws them side by side as figures/embeddings.
     """
@@ -77,7 +77,7 @@ def state(
     data: options.DataFolder = None,
     plugin: options.Plugins = None,
 ) -> None:
-    """Show the training pairs with the smallest and the largest value of what a method keeps of each pair.
+    """Show the training pairs with the smallest and largest values of a state that a method keeps for each pair.
 
     --csv writes the values of all pairs.
     """

@@ -32,7 +32,7 @@ def show(
     overrides: options.Overrides = None,
     data: options.DataFolder = None,
 ) -> None:
-    """Show corrupted pairs of a suite: the picture's own caption and the one it got."""
+    """Show corrupted pairs of a suite: the image's own caption and the one that it got."""
     use_data(data)
     from bench.cli.text import write_file
     from bench.data.noise.shown import caption_changes, noise_lines, noise_manifest, noise_summary, spaced_places

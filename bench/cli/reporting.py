@@ -55,9 +55,9 @@ def compare(
     ] = None,
     results: options.Results = RESULTS,
 ) -> None:
-    """Say how two methods of a suite differ: difference, interval, p-value and cost per metric, and a verdict.
+    """Compare two methods of a suite: difference, interval, p-value and cost per metric, and a verdict.
 
-    Exit code 1 if a file of a run is damaged; its numbers are left out.
+    Exit code 1 if a file of a run is damaged; its numbers are omitted.
     """
     import bench
 

@@ -39,7 +39,7 @@ def run(
     gpu: options.GpuName = None,
     utilisation: options.Utilisation = None,
 ) -> None:
-    """Train and evaluate what is missing of a suite, then write its report.
+    """Train and evaluate the missing runs of a suite, then write its report.
 
     Runs already stored are not run again; an interrupted run resumes. Under torchrun, also over
     several machines, all ranks execute each run together: torchrun --nnodes 2 --nproc-per-node 8 -m bench run SUITE.
@@ -169,7 +169,7 @@ def show(run: options.RunId, results: options.Results = RESULTS) -> None:
 
 
 def _conclude(summary: RunOutcomes) -> int:
-    """Print in one line what became of the runs; return the exit code that says the same."""
+    """Print the outcome of the runs in one line; return the corresponding exit code."""
     if not (summary.done or summary.failed or summary.busy or summary.interrupted or summary.queued):
         echo(f"nothing to do: all {len(summary.skipped)} runs are done")
         return 0

@@ -21,9 +21,9 @@ def power(
     ] = 1.0,
     results: Results = RESULTS,
 ) -> None:
-    """Say which differences the stored seeds of a suite can show, and how many seeds a wanted one takes.
+    """Print which differences the stored seeds of a suite can detect, and how many seeds a wanted one takes.
 
-    A pilot with three seeds is enough. Exit code 1 if a file of a run is damaged; its numbers are left out.
+    A pilot with three seeds is enough. Exit code 1 if a file of a run is damaged; its numbers are omitted.
     """
     from reports.seeds import seed_needs
 
@@ -39,9 +39,9 @@ def agreement(
     other: Annotated[str | None, typer.Argument(metavar="[OTHER]", help="A second suite of the same store.")] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Say whether two suites, or the noises of one, rank the methods alike on the primary metric, as Markdown.
+    """Print whether two suites, or the noises of one, rank the methods alike on the primary metric, as Markdown.
 
-    Exit code 1 if a file of a run is damaged; its numbers are left out.
+    Exit code 1 if a file of a run is damaged; its numbers are omitted.
     """
     from reports.reference.agreement import agreement_text, ranking
     from reports.results import load
@@ -57,7 +57,7 @@ def agreement(
 
 @app.command()
 def claims(suite: SuiteName, results: Results = RESULTS) -> None:
-    """Say which orderings that the papers print hold in a suite, do not, or are inconclusive, as Markdown."""
+    """Print which of the papers' orderings hold in a suite, do not hold, or are inconclusive, as Markdown."""
     from bench import resources
     from reports.reference.claims import read_claims
     from reports.reference.claims_page import claims_part, claims_text

@@ -24,9 +24,9 @@ def merge(
     results: options.Results = RESULTS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be imported; change nothing.")] = False,
 ) -> None:
-    """Merge another store into this one. What is complete here stays as it is.
+    """Merge another store into this one. Complete runs here stay unchanged.
 
-    Runs that are damaged, forged or contradict ours are left out and named; the exit code is then 1.
+    Runs that are damaged, forged or contradict ours are omitted and named; the exit code is then 1.
     """
     from bench.store.merge import merge_store as merged
 
@@ -62,7 +62,7 @@ def pack(
 ) -> None:
     """Write the finished runs of a suite to one small archive without weights, which `bench store import` reads.
 
-    Runs that are not finished are listed. Exit code 1 if a file of a run is damaged; the run is left out and named.
+    Runs that are not finished are listed. Exit code 1 if a file of a run is damaged; the run is omitted and named.
     """
     from bench.store.pack import pack_runs as packed
 
@@ -110,7 +110,7 @@ def verify(
     results: options.Results = RESULTS,
     fix: Annotated[bool, typer.Option("--fix", help="Move damaged files aside.")] = False,
 ) -> None:
-    """Look at everything that is stored, to the last byte: what is damaged, one line each, with the remedy.
+    """Check every stored byte: print one line for each damaged file, with the remedy.
 
     Weights and records are compared with their stored hashes. With --fix, what is damaged is renamed to NAME.damaged-1,
     so that `bench run` recomputes what it can. Exit code 1 if problems remain.

@@ -69,7 +69,7 @@ def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
 def write_file(option: str, path: Path, content: bytes) -> None:
     """Write the file that an option names. Raises UserError if it cannot be written, or is a pipe or a device.
 
-    The folder has to be there: a mistyped one is a mistake, not a wish.
+    The folder must exist: a mistyped name should not create one.
     """
     if not path.parent.is_dir():
         raise UserError(f"{option} {path}: cannot be written: there is no folder {path.parent}")

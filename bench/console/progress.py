@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 class Pace:
     """Rate at which the runs of a suite end; all runs that are executed at the same time share it."""
 
-    total: int = 0  #: runs, those that were complete before not counted
+    total: int = 0  #: runs, without those that were already complete
     done: int = 0
     began: float | None = None
     said: float | None = None
@@ -75,7 +75,7 @@ class Progress:
         return other
 
     def preparing(self, stage: str, what: str, number: int = 0, total: int = 0) -> None:
-        """Note what is done before the runs: a stage such as "planning", and its part `number` of `total`, from 1."""
+        """Note a stage before the runs, such as "planning", and its part `number` of `total`, from 1."""
         if stage != self._stage or self._clock() - self._spoken >= LINE_INTERVAL:
             self._prefix, self._stage = "", stage
             self._say(f"{stage} {number} of {total}: {what}" if total else f"{stage}: {what}")

@@ -80,7 +80,7 @@ def align_columns(rows: Sequence[Sequence[str]], right: bool = False) -> list[st
     ]
 
 
-#: what a spreadsheet takes for the beginning of a formula (OWASP, CSV Injection), full-width forms included
+#: what a spreadsheet would read as the beginning of a formula (OWASP, CSV Injection), full-width forms included
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)", re.ASCII)
 

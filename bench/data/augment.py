@@ -18,7 +18,7 @@ class DrawnRecipe:
 
     shift: float  #: at most this share of the image's side, in both directions
     zoom: float  #: factor in [1 - zoom, 1 + zoom]
-    turn: float  #: at most so many degrees, in both directions
+    turn: float  #: at most this many degrees, in both directions
     flip: bool  #: flip left-right with probability 0.5
     shade: float  #: multiply all ink by a factor in [1 - shade, 1 + shade]
     tint: float  #: multiply the ink of each channel by a factor in [1 - tint, 1 + tint]

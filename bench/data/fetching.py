@@ -29,7 +29,7 @@ from bench.tars import Broken, tar_members
 
 PIPE, SHARD_COUNT_FILE = "pipe:", "nshards.txt"
 PIECE_BYTES = 1 << 22  #: bytes copied at a time
-MAX_TAR_BYTES = 1 << 36  #: of a tar; shards have 1 GB or so
+MAX_TAR_BYTES = 1 << 36  #: of a tar; shards have about 1 GB
 MIN_FREE_BYTES = 1 << 30  #: bytes of the disk that a copy leaves free
 MAX_TRIES, RETRY_SECONDS = 3, 2.0  #: of a tar whose server fails meanwhile; seconds between two of them
 READ_TIMEOUT = 30.0  #: seconds without a byte of a web address
@@ -38,10 +38,10 @@ _TAR = re.compile(r"[^/\s'\"=:]+\.tar(?![\w.-])")  #: the name of a shard in an 
 
 
 class Unreachable(Exception):
-    """A file did not come whole. Its text is the reason."""
+    """A file was not received in full. The message is the reason."""
 
     def __init__(self, reason: str, gone: bool = False, passing: bool = False) -> None:
-        """`gone`: there is no such file, as far as that can be told; `passing`: the next try may go better."""
+        """`gone`: apparently there is no such file; `passing`: another try may succeed."""
         super().__init__(reason)
         self.gone, self.passing = gone, passing
 

@@ -18,7 +18,7 @@ def epoch_order(n: int, epoch: int, seed: int) -> Ints:
 
 
 class RandomOrder:
-    """Pairs whose rows lie anywhere alike, so that an epoch takes them in any order."""
+    """Pairs that are equally fast to read in any order, so that an epoch shuffles all rows."""
 
     def order(self: Sized, epoch: int, seed: int) -> Ints:
         """Return `epoch_order` of these rows."""

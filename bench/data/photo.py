@@ -22,7 +22,7 @@ from bench.catalogue.protocols import Mode
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 CROP_RATIOS = (3 / 4, 4 / 3)  #: of a crop's width to its height
-_JPEG = ("JPEG", "MPO")  #: as Pillow names a JPEG, and one that says that further images follow
+_JPEG = ("JPEG", "MPO")  #: Pillow's names of a JPEG, and of one that announces further images
 MAX_SIDE_RATIO = 64  #: the largest ratio of the longer to the shorter side at which an image is resized whole
 #: pixels of all scans of a JPEG together; encoders write about 10 scans, of at most 89 megapixels
 MAX_SCANNED_PIXELS = 1 << 30
@@ -97,7 +97,7 @@ def decode_image(data: bytes) -> Image.Image:
 
 
 def too_many_scans(data: bytes, image: Image.Image) -> str:
-    """Return why an opened JPEG would take minutes to load though its file is small: each scan may visit all pixels.
+    """Return why an opened JPEG would take minutes to load although its file is small: each scan may visit all pixels.
 
     Returns "" for other images. Scans are counted by their marker, which compressed data cannot hold; those of an
     embedded preview are counted, too.

@@ -1,4 +1,4 @@
-"""Synthetic pairs without meaning, to count and time steps without the real data."""
+"""Synthetic, meaningless pairs, to count and time steps without the real data."""
 
 from __future__ import annotations
 

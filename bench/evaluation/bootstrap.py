@@ -24,7 +24,7 @@ def resamples(n: int, seed: int = 0, replicates: int = REPLICATES) -> Iterator[F
 
 @lru_cache(maxsize=16)
 def _kept(n: int, seed: int, replicates: int) -> tuple[npt.NDArray[np.integer[Any]], ...]:
-    """Return the same counts in one or two bytes each: the metrics and runs of a process ask for few sizes."""
+    """Return the same counts in one or two bytes each, cached: a process needs them for few sizes."""
     small = np.min_scalar_type(n)
     return tuple(block.astype(small) for block in _drawn(n, seed, replicates))
 

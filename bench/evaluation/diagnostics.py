@@ -19,7 +19,7 @@ from bench.store.histograms import store_diagnostics
 from methods.protocol import Diagnostic
 
 TOP_SHARE = 0.05  #: share of an image's negatives that are its largest (NCU's Figure 5)
-MAX_NEGATIVES = 1024  #: at most so many images, evenly spaced, are used for mismatched pairs
+MAX_NEGATIVES = 1024  #: most images, evenly spaced, that are used for mismatched pairs
 #: labels whose class names are encoded as texts, from general to special
 LABEL_LEVELS = ("group", "subgroup", "concept")
 

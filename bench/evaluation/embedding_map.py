@@ -19,7 +19,7 @@ from bench.evaluation.features import Features
 
 MAX_COMPONENTS = 50  #: of the PCA, at most
 MAX_PERPLEXITY = 30.0  #: of the t-SNE, at most
-MIN_MAP_PAIRS = 5  #: pairs that a map takes
+MIN_MAP_PAIRS = 5  #: fewest pairs of a map
 
 
 @dataclass(frozen=True)

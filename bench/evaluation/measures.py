@@ -103,7 +103,7 @@ def zero_shot(task: Task, bench: MeasureInputs) -> Measured:
 def class_ranking(task: Task, bench: MeasureInputs) -> Measured:
     """Measure the mean reciprocal rank of the right class, and the geometric mean of its probability.
 
-    They have less chance in them than hits. A model's scores become probabilities by one temperature, the best on the
+    They depend less on chance than hits do. A model's scores become probabilities by one temperature, the best on the
     task's validation set; without one, a fifth of the images chooses it and the others are measured.
     """
     pairs = bench.plan.load(task.dataset)

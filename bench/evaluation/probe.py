@@ -27,7 +27,7 @@ __all__ = ["STRENGTHS", "Labelled", "Probe", "adamw_probe", "fits_in_memory", "s
 
 STRENGTHS = tuple(float(10.0 ** (step / 8 - 6)) for step in range(97))
 MAX_SWEEP_BYTES = 2 << 30  #: bytes that a sweep may take for copies of its features and for logits
-_FREE_SHARE = 0.8  #: of the bytes that are free
+_FREE_SHARE = 0.8  #: usable share of the free bytes
 _COARSE, _SPANS = 16, (8, 4, 2, 1)  # every second decade first, then halving the interval around the best
 #: distance from the optimum, in nats a row, at which a fit of the sweep stops; the final fit goes further. On
 #: ill-conditioned features scikit-learn's L-BFGS is much farther away after CLIP's 1,000 iterations.

@@ -14,7 +14,7 @@ from bench.arrays import Floats
 from bench.evaluation.ranks import AnswerRanks, offsets, rank, require_finite, tile_rows
 
 MAX_SHARPNESS = 1e6  #: the largest inverse temperature that is tried; cosines that differ by 1e-5 are then told apart
-_HALVINGS = 60  #: of the interval of the logarithm; 1e-16 of it is left
+_HALVINGS = 60  #: of the interval of the logarithm, to 1e-16 of its length
 
 
 def class_prompts(names: Sequence[str], templates: Sequence[str]) -> list[str]:

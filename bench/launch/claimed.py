@@ -143,7 +143,7 @@ def _note(claim: Claim, state: str, **details: Any) -> None:
 
 
 def run_progress(run: RunStore) -> tuple[int, int]:
-    """Return how far a run is: when its checkpoint was written, in ns, and the number of its evaluations."""
+    """Return the progress of a run: when its checkpoint was written, in ns, and the number of its evaluations."""
     checkpoint = run.path(CHECKPOINT_FILE)
     return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0, len(run.evaluations())
 

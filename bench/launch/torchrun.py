@@ -34,7 +34,7 @@ _ranks: ContextVar[Ranks] = ContextVar("ranks", default=ALONE)
 
 @dataclass(frozen=True)
 class RankPlace:
-    """The place of this process among ranks that somebody else started, as torchrun's environment variables say it."""
+    """The place of this process among ranks that a launcher started, from torchrun's environment variables."""
 
     rank: int  #: from 0
     world: int  #: ranks, at least 2

@@ -27,7 +27,7 @@ def cores() -> int:
 
 
 def free_memory() -> int | None:
-    """Return the bytes that this process and those it starts can still take; None if the system does not tell."""
+    """Return the bytes that this process and those it starts can still allocate; None if unknown."""
     free = _entry(MEMORY_INFO, "MemAvailable:")
     for group in _groups("memory.max") if free is not None else ():
         limit, taken = (group / "memory.max").read_text().strip(), _entry(group / "memory.stat", "anon")

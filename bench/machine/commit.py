@@ -1,4 +1,4 @@
-"""The commit that this package is of, where it is known."""
+"""The commit of this package, where it is known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 def commit() -> str | None:
     """Return the commit as 40 hexadecimal digits, with "+" if tracked files of the checkout were changed.
 
-    Beside a checkout's, the commit is known of a package that pip installed from a repository: it noted the commit
+    Besides in a checkout, the commit is known if pip installed the package from a repository: pip noted the commit
     (PEP 610). None for any other installed package.
     """
     return _of_checkout(Path(__file__)) or _of_installation()

@@ -61,7 +61,7 @@ class Preprocess:
 
 
 def _three(given: Mapping[str, Any], key: str, default: tuple[float, ...], where: str) -> tuple[float, ...]:
-    """Return the value of red, green and blue; one number stands for all three."""
+    """Return the values for red, green and blue; one number applies to all three."""
     value = given.get(key, default)
     rgb = tuple(value) if isinstance(value, (list, tuple)) else (value,) * 3
     if len(rgb) != 3 or not all(type(one) in (int, float) for one in rgb) or (key == "std" and min(rgb) <= 0):

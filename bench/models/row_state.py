@@ -1,4 +1,4 @@
-"""State of each training pair: vectors of a method's state with one number per row, and the rows at their ends."""
+"""State of each training pair: vectors of a method's state with one number per row, and the extreme rows."""
 
 from __future__ import annotations
 

@@ -155,8 +155,8 @@ class Emoji:
     """Some emoji of the evaluation set, the same number of each class."""
 
     size: int  #: pixels a side
-    each: int  #: of a class
-    turn: int  #: another one takes other emoji while they last
+    each: int  #: images per class
+    turn: int  #: another value selects other emoji, as long as there are more
 
     @cached_property
     def pairs(self) -> Pairs:

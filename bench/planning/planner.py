@@ -47,7 +47,7 @@ class Planner:
         """Return every run with its id and steps; a reference comes before the runs that start from it.
 
         Steps of runs that the store knows are read from there; FLOPs are counted once for runs that differ in noise or
-        seed. Raises UserError, with the row's label, if a run's budget buys no steps, unless this is a dry run; and if
+        seed. Raises UserError, with the entry's label, if a run's budget pays for no step, except in a dry run; and if
         data is missing whose number of rows the suite does not state.
         """
         for number, run in enumerate(runs, start=1):

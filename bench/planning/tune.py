@@ -69,7 +69,7 @@ class Choice:
 
 
 def stages(suite: Suite) -> list[list[MethodEntry]]:
-    """Return the rows whose trials can be made together; those that need a run of another row wait for its choice."""
+    """Return the entries whose trials can run together; those that need a run of another entry wait for its choice."""
     first = [entry for entry in suite.applicable if not _needs(suite, entry)]
     late = [entry for entry in suite.applicable if entry not in first]
     return [stage for stage in (first, late) if stage]

@@ -293,7 +293,7 @@ class MethodEntry(Model):
         return value
 
     def without_noise(self, baseline: MethodEntry) -> MethodEntry:
-        """The row at rate 0: an oracle of the baseline's method is the baseline there, whatever trials chose for it."""
+        """The entry at rate 0: an oracle of the baseline's method is the baseline there, whatever its trials chose."""
         of_it = (self.method, self.preset, self.start) == (baseline.method, baseline.preset, baseline.start)
         if self.keep is None or not self.keep.entry.truth_alone or not of_it:
             return self

@@ -248,10 +248,10 @@ class Suite(Model):
         return self._one(entry, towers, budget, noise, seed, share, reference)
 
     def _reference(self, entry: MethodEntry, keep: KeepSettings) -> MethodEntry | None:
-        """The row whose run an entry needs: to start from, or to have its pairs scored by. None if it needs none.
+        """The entry whose run an entry needs: to start from, or to have its pairs scored by. None if it needs none.
 
         It is the suite's own entry of that name, so that what was chosen for it holds for the start as well. A run that
-        the method starts from scores the pairs too; otherwise the suite's baseline does, or the row that `keep` names.
+        the method starts from scores the pairs too; otherwise the baseline does, or the entry that `keep` names.
         """
         rows = self._references or self.methods
         if start := registry.starting_method(entry.method, entry.start):

@@ -44,8 +44,8 @@ class TaskFamily:
     """
 
     name: str  #: in suites and records
-    title: str  #: over its table
-    short: str  #: over a column of an overview
+    title: str  #: heading of its table
+    short: str  #: heading of a column of an overview
     text: str  #: one or two sentences on what is measured
     metrics: Mapping[str, str] = field(hash=False)  #: metric -> as printed over a column, in order of reading
     main: str  #: the primary metric; "" = methods are not compared by it
@@ -72,17 +72,17 @@ class TaskFamily:
     of_variances: frozenset[str] = frozenset()  #: metrics that only methods with variances have
 
     def __post_init__(self) -> None:
-        """ValueError if the main metric is none of the metrics."""
+        """ValueError if the main metric is not one of the metrics."""
         if self.main and self.main not in self.metrics:
             raise ValueError(f"task family {self.name!r}: main metric {self.main!r} is not one of {list(self.metrics)}")
 
     @property
     def needs_noise(self) -> bool:
-        """Return whether runs without noise have no number of its main metric."""
+        """Return whether its main metric needs noise: runs without noise do not have it."""
         return self.main in self.of_noise or self.on_poison
 
     def measured(self, noisy: bool, poisoned: bool) -> bool:
-        """Return whether a run has a number of it: one with known corrupted and clean pairs, or with poison."""
+        """Return whether a run is measured by it: one with known corrupted and clean pairs, or with poison."""
         return poisoned if self.on_poison else noisy or not self.of_noise.issuperset(self.metrics)
 
     def of_package(self, name: str) -> tuple[PackageTask, ...]:

@@ -56,7 +56,7 @@ class SetDescription:
     rows: int  #: N
     captions: int  #: of all rows together, repeats included
     prompts: int  #: further texts, such as those of classes
-    texts: int  #: M, the number of different captions and prompts; 0 without text features
+    texts: int  #: M, the number of distinct captions and prompts; 0 without text features
     rows_hash: str  #: sha256 of keys, captions and labels, whatever the file's encoding
     image: Encoder | None
     text: Encoder | None

@@ -21,7 +21,7 @@ from bench.data.features.writing import Array, Content
 from bench.data.strings import Strings
 from bench.errors import UserError
 
-MIN_COSINE = 0.99  #: cosine that the features of equal captions have at least; another model's rounding is far smaller
+MIN_COSINE = 0.99  #: least cosine between features of equal captions; rounding of a model is far smaller
 BLOCK_ROWS = 1 << 12  #: rows that are compared at a time
 Dtype = Literal["float16", "float32"]
 

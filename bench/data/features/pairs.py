@@ -108,7 +108,7 @@ class FeaturePairs(RandomOrder):
         return self.dropped(self._views(rows, self.view_of(rows, epoch, seed, view)), rows, epoch, seed, view)
 
     def dropped(self, stored: npt.NDArray[Any], rows: Ints, epoch: int, seed: int, view: int) -> npt.NDArray[Any]:
-        """Return features [b, P] of rows [b] with the numbers dropped that `sampled` drops; as they are without."""
+        """Return features [b, P] of rows [b] with the numbers dropped that `sampled` drops, if there is dropout."""
         if not self.dropout:
             return stored
         drawn = counter.uniforms(counter.word(seed, "feature dropout", epoch, view), rows, self.width)
@@ -119,7 +119,7 @@ class FeaturePairs(RandomOrder):
     def view_of(self, rows: Ints, epoch: int, seed: int, view: int) -> Ints:
         """Return int64 [b]: the stored view of each row, drawn by (seed, row, epoch) and moved on by `view`.
 
-        So the views of a row in one step differ, as far as there are stored ones.
+        So the views of a row in one step differ, as long as enough are stored.
         """
         views = self.about.image.views if self.about.image else 1
         drawn = counter.random_words(counter.word(seed, "stored view", epoch), rows)[:, 0]

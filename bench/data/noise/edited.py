@@ -23,7 +23,7 @@ Draw = Callable[..., float]  #: the parts of a key -> a number in [0, 1)
 
 @cache
 def boilerplate() -> tuple[str, ...]:
-    """The phrases that stand in place of captions on the web."""
+    """Phrases that the web has in place of captions."""
     return tuple(json.loads((files("bench.data.noise") / "boilerplate.json").read_text("utf-8")))
 
 

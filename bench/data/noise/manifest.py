@@ -76,7 +76,7 @@ class NoiseManifest(Noise):
     edited: Any = field(default=None, kw_only=True)
     #: pyarrow Array of m texts, the part that each row has in an attack; None = there is no attack
     roles: Any = field(default=None, kw_only=True)
-    #: the kind's parameters and measured properties, for people; no part of the hash
+    #: the kind's parameters and measured properties, for readers; not part of the hash
     notes: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
 
     @classmethod

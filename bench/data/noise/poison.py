@@ -1,4 +1,4 @@
-"""Poison: a trigger in the images of a few pairs, with texts of one class, so that the trigger comes to mean it."""
+"""Poison: a trigger in the images of a few pairs with texts of one class, so that a model associates the two."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Poison(NoiseManifest):
     """Poisoned rows, with the trigger in their images. Its file has the rows and texts alone."""
 
     trigger: Trigger
-    target: str  #: the class that the trigger is to mean
+    target: str  #: the class that the trigger should stand for
 
     @cached_property
     def content_hash(self) -> str:

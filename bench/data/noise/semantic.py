@@ -18,8 +18,8 @@ from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
 from bench.suite.noise_settings import NoiseSettings
 
-SPLIT_ROUNDS = 5  #: in which a group of rows is parted
-DECIMALS = 6  #: of the products that are compared, so that their last bits decide nothing
+SPLIT_ROUNDS = 5  #: iterations in which a group of rows is split
+DECIMALS = 6  #: of compared products, so that their last bits do not matter
 SYNONYMOUS_COSINE = 0.9  #: cosine of two texts that say nearly the same
 _WORD = re.compile(r"\b\w+\b")
 

@@ -17,7 +17,7 @@ from bench.errors import UserError
 
 
 def derangement_cycle(rows: list[int], kinds: list[int], what: str, unit: str = "rows") -> Ints:
-    """Reorder rows as little as possible into a cycle whose neighbours differ in kind.
+    """Reorder rows as little as possible into a cycle in which neighbours are of different kinds.
 
     A row of the same kind as the one before it waits, and is inserted after the next row of another kind. The rows
     that still wait at the end are all of one kind; they are inserted between neighbours that are both of other kinds.

@@ -48,7 +48,7 @@ def list_samples(path: Path, options: PackOptions) -> list[ListedSample]:
 
 
 def _refuse_endless(path: Path) -> None:
-    """Raise OSError for what would be waited for or read without end: a FIFO, a device, a list of gigabytes."""
+    """Raise OSError for what would block or be read without end: a FIFO, a device, a list of gigabytes."""
     if path.is_dir():
         return
     with reading.open_file(path) as file:

@@ -23,7 +23,7 @@ SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
 
 @dataclass(frozen=True)
 class ListedSample:
-    """One pair as the input lists it. Nothing of its image is read yet."""
+    """One pair as the input lists it. Its image is not read yet."""
 
     key: str  #: without a dot or a leading slash; "" = its number
     captions: tuple[str, ...]
@@ -69,7 +69,7 @@ class PackJob:
 
     samples: tuple[ListedSample, ...]
     tar: Path
-    note: Path  #: what is written when the shard is whole: its bytes, its samples and its faults
+    note: Path  #: the file that is written when the shard is complete: its bytes, samples and faults
 
 
 def make_shard(job: PackJob) -> int:

@@ -105,7 +105,7 @@ def _joined(jobs: Sequence[ScanJob]) -> tuple[Any, list[ScanFault], list[int]]:
 
 
 def _weighed(faults: Sequence[ScanFault], jobs: Sequence[ScanJob], rows: Ints) -> list[ScanFault]:
-    """Estimate how many samples each broken tar lost: the mean of the whole shards minus its own.
+    """Estimate how many samples each broken tar lost: the mean of the intact shards minus its own.
 
     rows: int64 [shards], the rows of each job's shard.
     """

@@ -17,7 +17,7 @@ from bench.errors import UserError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _RANGE = re.compile(r"\{(-?[0-9]+)\.\.(-?[0-9]+)")
 _REMOTE = re.compile(r"pipe:|[A-Za-z0-9.+-]+://")
-MAX_SHARDS = 200_000  #: names that a pattern may stand for
+MAX_SHARDS = 200_000  #: names to which a pattern may expand
 
 
 @dataclass(frozen=True)

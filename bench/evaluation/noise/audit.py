@@ -24,7 +24,7 @@ from bench.store.run import SHORT_ID
 from bench.suite.run import run_of_settings
 
 MIN_AUDIT_PAIRS = 100  #: injected and other pairs that an audit needs
-MIN_AUROC = 0.9  #: AUROC between wrong and right pairs below which right ones may look as wrong as wrong ones do
+MIN_AUROC = 0.9  #: AUROC between wrong and correct pairs below which correct ones may look wrong
 TASK = "noise_detection"
 
 
@@ -33,7 +33,7 @@ class Audit:
     """The share of wrong pairs among those that were not injected."""
 
     share: float
-    #: 95 % over pairs; begins at 0 if the model tells wrong and right pairs apart too little
+    #: 95 % over pairs; begins at 0 if the model hardly separates wrong from correct pairs
     interval: tuple[float, float]
     auroc: float  #: between wrong and right pairs, if `share` of the others is wrong
 

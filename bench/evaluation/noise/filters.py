@@ -12,7 +12,7 @@ from bench.arrays import Ints
 
 BATCH, TEMPERATURE, REPEATS = 32_768, 0.01, 10  #: of s-CLIPLoss, as published
 MAX_TARGETS = 4_096  #: images that NormSim compares with, at most
-_ROWS = 1_024  #: whose similarities are in memory at a time
+_ROWS = 1_024  #: rows whose similarities are in memory at a time
 
 
 def s_clip_loss(

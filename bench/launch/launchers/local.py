@@ -28,8 +28,8 @@ from bench.towers.batchnorm import grouped_norms
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model
 
-MIN_PARALLEL_FLOPS = 3e11  #: training FLOPs, ten seconds of a core: for fewer it does not pay to start a second process
-RUN_MEMORY = 2 << 30  #: bytes of the host that a run is given room for
+MIN_PARALLEL_FLOPS = 3e11  #: training FLOPs, ten seconds of a core: below, a second process is not worth its start
+RUN_MEMORY = 2 << 30  #: bytes of host memory that a run is assumed to need
 
 
 def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[list[Planned], Progress], RunOutcomes]:

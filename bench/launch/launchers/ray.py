@@ -82,7 +82,7 @@ def _connected(address: str) -> Iterator[None]:
 
 
 def _most(resource: str) -> float:
-    """Return how much of a resource one node of the cluster has, at most; in bytes if it is memory."""
+    """Return the largest amount of a resource on one node of the cluster; in bytes if it is memory."""
     import ray
 
     return max((float(node["Resources"].get(resource, 0)) for node in ray.nodes() if node["Alive"]), default=0.0)
@@ -138,7 +138,7 @@ class _Queue:
                 self._listen(stopping)
 
     def _say_what_is_asked(self, waiting: list[Planned]) -> None:
-        """Warn if no node has what a run asks for: Ray then waits until one does, as a cluster that grows."""
+        """Warn if no node has what a run asks for: Ray then waits until one does, as when a cluster grows."""
         asked = {"CPU": max(map(self._cpus, waiting)), "GPU": self.settings.gpus, "memory": self._memory()}
         for resource, amount in asked.items():
             if (amount or 0) > (there := _most(resource)):
