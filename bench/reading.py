@@ -1,7 +1,7 @@
 """Reads external files within bounds: a FIFO is never waited for, and no claimed size is allocated unchecked.
 
 Functions that take a path raise OSError if it cannot be read; all raise ValueError, in one line, for malformed content.
-The caller names the file and the fix, but of `text_lines`.
+The caller adds the file and the fix, except for `text_lines`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from bench.arrays import Ints
 
 JSON_BYTES = 1 << 22  #: of a JSON document; each byte may take 25 bytes of memory
-TEXT_BYTES = 1 << 20  #: of a text file
+TEXT_BYTES = 1 << 20  #: most bytes of a text file
 MAX_ROWS_PER_BYTE = 8  #: of a Parquet file; more is not the index or the manifest of anything
-TABLE_BYTES, MAX_EXPANSION = 1 << 26, 64  #: memory that a Parquet file may take: so much, and so much a byte
-SMALL_TABLE, BATCH_ROWS = 1 << 26, 128  #: bytes of a Parquet file that is measured first, so many rows at a time
+TABLE_BYTES, MAX_EXPANSION = 1 << 26, 64  #: memory that a Parquet file may take: a constant, and a factor per byte
+SMALL_TABLE, BATCH_ROWS = 1 << 26, 128  #: bytes below which a Parquet file is measured first; rows per step
 BUFFER_BYTES = 1 << 16  #: bytes read at a time
 
 
 class Unfit(OSError):
-    """A path cannot be read as a file, or is too long. Its text is the reason, in words of this package."""
+    """A path cannot be read as a file, or the file is too long. The message is the reason."""
 
     def __str__(self) -> str:
         return str(self.strerror)

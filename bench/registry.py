@@ -34,7 +34,7 @@ class Registry(Generic[E]):
             self.add(entry)
 
     def add(self, entry: E) -> None:
-        """Make an entry known to this process. UserError if its name is taken."""
+        """Register an entry in this process. UserError if its name is taken."""
         if entry.name in self._entries:
             raise UserError(f"{entry.name!r} is already {self.what}; choose another name")
         self._entries[entry.name] = entry
@@ -64,7 +64,7 @@ class Registry(Generic[E]):
         return "" if name in self._entries else f"{name!r} is {self.absent}{nearest(name, self._entries)}"
 
     def wrong(self, name: str) -> str:
-        """As `unknown`, with all valid names and the nearest."""
+        """As `unknown`, with all valid names and the nearest one."""
         if name in self._entries:
             return ""
         *most, last = map(repr, self._entries)

@@ -27,7 +27,7 @@ def _folder(checkout: Path, shipped: Path) -> Path:
 
 
 def suite_names() -> list[str]:
-    """Names that work in place of a path."""
+    """Names that can be given instead of a path."""
     return sorted(path.stem for path in suites_folder().glob("*.yaml"))
 
 

@@ -15,19 +15,19 @@ Positive = Annotated[float, Field(gt=0, le=1e9)]
 Range = Annotated[tuple[Positive, Positive], Field(strict=False)]
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 NonEmptyList = Field(min_length=1, strict=False)  # a YAML list is not a tuple, strictly
-MAX_NAME_LETTERS = 100  #: of names and labels, which become parts of file names
+MAX_NAME_LETTERS = 100  #: most characters of names and labels, which become parts of file names
 _MAX_PART_BYTES = 255  #: of one part of a path, on all usual file systems
 
 
 def printable_line(text: str) -> str:
-    """The text as it is; a fault if it has line ends, control characters or marks of direction."""
+    """The text unchanged; a fault if it has line ends, control characters or marks of direction."""
     if not text.isprintable():
         raise fault(f"{value_line(text)} should be one line of printable characters")
     return text
 
 
 def possible_path(text: str) -> str:
-    """The text as it is; a fault if no file can have this path."""
+    """The text unchanged; a fault if no file can have this path."""
     longest = max((part.encode() for part in printable_line(text).split("/")), key=len)
     if len(longest) > _MAX_PART_BYTES:
         most = f"names of files have at most {_MAX_PART_BYTES}"
@@ -47,11 +47,11 @@ class Model(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
-    later: ClassVar[frozenset[str]] = frozenset()  #: fields that came after ids were given out
+    later: ClassVar[frozenset[str]] = frozenset()  #: fields that were added after ids existed
     outside: ClassVar[frozenset[str]] = frozenset()  #: fields that cannot change a result, such as paths
 
     def content(self) -> dict[str, Any]:
-        """What identities see: nothing from `outside`, and of `later` only what differs from its default."""
+        """What ids depend on: nothing from `outside`, and of `later` only what differs from its default."""
         fields = type(self).model_fields
         return {
             name: value
@@ -72,7 +72,7 @@ def entry_of(registry: Registry[Any]) -> AfterValidator:
 
 
 def no_duplicates(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The values as they are; a fault at the first that is a duplicate."""
+    """The values unchanged; a fault at the first duplicate."""
     seen = set()
     for position, value in enumerate(values):
         if value in seen:

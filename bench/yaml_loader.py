@@ -1,4 +1,4 @@
-"""YAML parsed within bounds: YAML 1.2's idea of scalars, the line of every value, one error for all that is refused.
+"""YAML parsed within bounds: YAML 1.2's idea of scalars, the line of every value, one error for whatever is refused.
 
 Whatever the text holds, parsing takes a second at most and memory in proportion to the text: depth, number of values
 (aliases written out), length of texts and digits of numbers have limits.
@@ -17,7 +17,7 @@ FieldPath = tuple[str | int, ...]  #: keys and list positions that lead to a val
 MAX_BYTES = 2**18  #: of a file
 MAX_VALUES = 10_000  #: mappings, lists, texts and numbers together
 MAX_DEPTH = 20  #: of mappings and lists inside each other
-MAX_LETTERS = 4_000  #: of one text
+MAX_LETTERS = 4_000  #: characters of one text
 MAX_KEY_LETTERS = 100  #: characters of a key
 MAX_DIGITS = 18  #: of a whole number, which then fits 64 bits
 

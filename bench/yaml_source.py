@@ -111,7 +111,7 @@ class YamlSource:
         return UserError(*listed, *["there may be more mistakes"] * (len(lines) > _LISTED_FAULTS))
 
     def _written(self, place: FieldPath) -> FieldPath:
-        """A place as the file has it: one thing may stand there without a list around it, where several could be."""
+        """A place as written in the file: a single value may stand without the list that could hold several."""
         target: Any = self.data
         found: FieldPath = ()
         for part in place:
@@ -155,7 +155,7 @@ def _step(target: Any, part: str, source: str) -> Any:
 
 
 def faults_of(error: ValidationError, model: type[BaseModel]) -> list[FieldFault]:
-    """pydantic's errors in our words."""
+    """pydantic's errors in this package's words."""
     faults: list[FieldFault] = []
     for item in error.errors(include_url=False)[: _LISTED_FAULTS + 1]:
         place: FieldPath = tuple(item["loc"])

@@ -26,7 +26,7 @@ from bench.towers.build import OpenClipTowers
 from bench.training.inputs import InputsReader
 
 TIMED_STEPS = 8
-MAX_TIMED_FLOPS = 1e11  #: of a step, at most, where there is no GPU: some three seconds of a core
+MAX_TIMED_FLOPS = 1e11  #: most FLOPs of a timed step without a GPU: about three seconds of a core
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Estimate:
     disk_bytes: int  #: weights and checkpoints that are kept
     hours: float  #: of training, of one device
     evaluate_hours: float | None  #: of one device; None if no run of these towers was evaluated in this store
-    where: str  #: what the whole is made on: "8 A100", "this machine"
+    where: str  #: the hardware: "8 A100", "this machine"
     source: str  #: where the hours come from
     devices: int = 1  #: that execute a run together
     evaluation: EvaluationCost | None = None
 
     @property
     def lines(self) -> list[str]:
-        """What to print: the cost, how long it takes, what times of a card leave out, how fast data has to be read."""
+        """Lines to print: cost, time, what times on a GPU exclude, how fast data has to be read."""
         evaluation = "not known yet" if self.evaluate_hours is None else duration(3600 * self.evaluate_hours)
         training, evaluating = 3600 * self.hours, 3600 * (self.evaluate_hours or 0)
         seconds = (training + evaluating) / self.devices

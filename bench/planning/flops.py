@@ -104,7 +104,7 @@ def clock_of(phase: Phase) -> Clock:
 
 
 def example_leaf(x: Tensor, rows: int) -> Tensor:
-    """Return what a loss takes in place of x [b, ...]: drawn values [rows, ...] of length 1, on the CPU."""
+    """Return a substitute for x [b, ...] in a loss: drawn values [rows, ...] of length 1, on the CPU."""
     if not x.is_floating_point():
         return torch.zeros(rows, *x.shape[1:], dtype=x.dtype)
     draws = torch.randn(rows, *x.shape[1:], generator=torch.Generator().manual_seed(0), dtype=x.dtype)

@@ -46,7 +46,7 @@ def write_plan(suite: Suite, choices: Mapping[str, Choice], planner: Planner) ->
 
 
 def _added(cells: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None, store: Store) -> list[list[Any]]:
-    """Return each noise and seed that joined the plan when results under that noise existed: a second look."""
+    """Return each noise and seed that was added to the plan after results under that noise existed."""
     if last is None:
         return []
     now = dict.fromkeys((cell["noise"], cell["seed"]) for cell in cells)

@@ -27,18 +27,18 @@ from bench.training.inputs import Inputs, InputsReader, InputsSummary
 from bench.training.schedule import ResolvedSteps
 from methods.protocol import Phase
 
-MAX_STEPS = 10**12  #: of a run; more would take centuries
+MAX_STEPS = 10**12  #: most steps of a run; more would take centuries
 
 
 @dataclass
 class Planner:
-    """Plans runs of a store, a run that it planned before without any work."""
+    """Plans runs of a store; a run that was planned before costs nothing."""
 
     store: Store
     #: whether all data is on this machine; if not, runs have steps and FLOPs for the stated number of rows, but no ids
     here: bool = True
-    dry: bool = False  #: whether nothing is stored, and a run that has no steps is left out and noted in `refused`
-    shown: Progress | None = None  #: is told which run is planned
+    dry: bool = False  #: whether nothing is stored, and a run without steps is omitted and noted in `refused`
+    shown: Progress | None = None  #: shows which run is planned
     reader: InputsReader = field(default_factory=InputsReader)
     refused: dict[str, str] = field(default_factory=dict)  #: why the runs of an entry cannot be executed, by its label
     _known: dict[str, Planned] = field(default_factory=dict)  #: by `Run.key`

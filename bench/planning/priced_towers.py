@@ -30,7 +30,7 @@ Passes = dict[tuple[Any, ...], Pass | None]
 
 
 class FlopCount:
-    """FLOPs of all that runs while it counts. Passes that are known already add theirs without running again."""
+    """FLOPs of all that runs while it counts. Passes that are already known add theirs without running again."""
 
     def __init__(self, counter: FlopCounterMode, passes: Passes) -> None:
         self._counter, self.passes = counter, passes

@@ -11,7 +11,7 @@ from bench.suite.suite import Suite
 from bench.suite.tune_settings import TuneSettings
 from methods.protocol import Log, Space
 
-EDGE_SHARE = 0.1  #: share of a range, at either end and on its scale, that counts as its edge
+EDGE_SHARE = 0.1  #: share of a range, at either end and on its scale, that counts as an edge
 FLAT_SHARE = (
     0.03  #: share of the best score that a setting away from the edge may lose and the range is still wide enough
 )

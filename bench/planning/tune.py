@@ -1,4 +1,4 @@
-"""The same trials for every method: quasi-random points of learning rate, weight decay and its own space, halved.
+"""The same trials for every method: quasi-random points of learning rate, weight decay and its space, halved.
 
 A trial is a run under the suite's recipe and protocol with a seed of its own, scored by the mean of the six recalls on
 validation pairs. The best of each budget advance to the next, the entry's own settings always among them (successive
@@ -42,12 +42,12 @@ class Trial:
 
 @dataclass(frozen=True)
 class Choice:
-    """The trials of a method, what came to the longest budget, and what all cost."""
+    """The trials of a method, those that reached the longest budget, and the cost of all."""
 
     trials: tuple[Trial, ...]
     finals: tuple[tuple[dict[str, Any], float | None], ...]  #: settings, the entry's own first, with mean scores
-    ledger: dict[str, float]  #: of all trials together, their reference runs included once
-    edge: tuple[str, ...] = ()  #: what the best has at an edge of its range, and loses by leaving it
+    ledger: dict[str, float]  #: of all trials together; reference runs count once
+    edge: tuple[str, ...] = ()  #: settings of the best at an edge of their range that are worse away from it
 
     @property
     def best(self) -> tuple[dict[str, Any], float | None]:
@@ -269,7 +269,7 @@ def _spent(ones: Sequence[Planned], store: Store) -> dict[str, float]:
 
 
 def _spent_until(store: Store, identity: str) -> dict[str, float]:
-    """Return samples and FLOPs that a run without a ledger spent before it stopped; its seconds are not known."""
+    """Return samples and FLOPs that a run without a ledger spent before it stopped; its seconds are unknown."""
     resolved = store.run(identity).settings().get("resolved", {"phases": [], "batch": 0})
     left, flops = store.run(identity).status().get("error", {}).get("step", 0), 0.0
     samples = left * resolved["batch"]

@@ -1,4 +1,4 @@
-"""Archives of a store, unpacked within bounds: number, names and sizes of files, memory and time of the reading."""
+"""Archives of a store, unpacked within bounds on the number, names and sizes of files, on memory and on time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def unpacked_limit(archive: Path) -> int:
 def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
     """Write the members of an archive in their order: at most `limit` bytes, and `most` files and folders.
 
-    Raises UserError for what does not belong into a store.
+    Raises UserError for what does not belong in a store.
     """
     made, total = set[PurePosixPath](), 0
     while (member := tar.next()) is not None:

@@ -45,7 +45,7 @@ def _holders(folder: Path) -> list[Path]:
 
 
 def _alive(own: Path, now: float | None = None) -> dict[str, Any] | None:
-    """Return who holds a claim by its inner folder, or None if its holder is gone."""
+    """Return who holds a claim, from its inner folder, or None if the holder is gone."""
     identity = _read(own / HOLDER)
     if identity is None or process.holder_is_dead(identity):
         return None

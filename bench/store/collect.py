@@ -98,7 +98,7 @@ def _read(read: Callable[[str], Any], suite: str) -> Any:
 
 
 def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
-    """Yield what can go of one run: all of it if no suite names it, else what it does not need once it is done.
+    """Yield what can be deleted of one run: all of it if no suite names it, else what it does not need once done.
 
     Raises Damaged for the first problem of a run that a suite names.
     """

@@ -90,7 +90,7 @@ _ANY: Shape = {}  #: an object
 
 
 def _closed(shape: dict[str, Shape]) -> ContentCheck:
-    """Return the check of an object without other fields: this version could not say what they mean."""
+    """Return the check of an object without other fields, whose meaning this version would not know."""
     known = {field.removesuffix("?") for field in shape}
 
     def check(value: Any) -> str:
@@ -131,7 +131,7 @@ def _tuning(value: Any) -> str:
 
 
 def _plan(value: Any) -> str:
-    """Refuse what has a wrong field, two rows of one label, or a label that no row has."""
+    """Refuse a wrong field, two entries with one label, or a label that no entry has."""
     if reason := _wrong(value, _PLAN):
         return reason
     labels = {part: Counter(entry["label"] for entry in value[part]) for part in ("methods", "noises")}

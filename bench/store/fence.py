@@ -1,4 +1,4 @@
-"""The fence of a claim: a process that slept through its claim writes nothing that a reader sees.
+"""The fence of a claim: a process that lost its claim while it slept writes nothing that a reader sees.
 
 Every holder of a claim has a folder of its own below the run's folder. Each of its writes begins in there and ends with
 one rename out of there. Whoever takes the claim over first renames that folder away, in one step. From then on every

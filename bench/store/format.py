@@ -1,4 +1,4 @@
-"""The version of a store's layout, in `store.json` at its root. docs/compatibility.md says what a later one changes."""
+"""The version of a store's layout, in `store.json` at its root. docs/compatibility.md says what may change."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _OMITTED_PREFIXES = (files.TEMPORARY, CLAIM)  #: begin names of files about proc
 
 
 class Untrusted(Exception):
-    """A part of another store is omitted; the message follows its name."""
+    """A part of another store is omitted; the message is printed after its name."""
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def _refuse_links_below(root: Path, path: Path) -> None:
 
 
 def _left_out(run: RunStore, folder: str, names: list[str]) -> list[str]:
-    """Return the names that are not copied: claims, leftovers of kills, what was moved aside or can be made again."""
+    """Return the names that are not copied: claims, leftovers of kills, what was moved aside or can be recomputed."""
     again = (FEATURES, AGAIN_FOLDER) if Path(folder) == run.folder else ()
     return [name for name in names if name.startswith(_OMITTED_PREFIXES) or SET_ASIDE.search(name) or name in again]
 

@@ -28,7 +28,7 @@ from bench.store.run import RunStore, Store
 class ImportOutcome:
     """The outcome of an import, by the ids of runs."""
 
-    new: list[str] = field(default_factory=list)  #: were not in this store
+    new: list[str] = field(default_factory=list)  #: runs that were not in this store
     advanced: list[str] = field(default_factory=list)  #: had come further in the other store, and were replaced
     known: list[str] = field(default_factory=list)  #: are at least as far in this store, and stay as they are
     busy: list[str] = field(default_factory=list)  #: a process of either store works on them
@@ -97,7 +97,7 @@ def _reporting(merged: ImportOutcome, name: str) -> Iterator[None]:
 def _take_run(
     theirs: Incoming, run: RunStore, ours: RunStore, merged: ImportOutcome, scratch: Path, dry_run: bool
 ) -> None:
-    """Take a run if this store lacks it or has come less far. Raises Untrusted, and Damaged for ours."""
+    """Take a run if this store lacks it or has less of it. Raises Untrusted, and Damaged for ours."""
     there, here = theirs.read(_progress, run), _progress(ours)
     if there is None:
         return

@@ -42,7 +42,7 @@ def machine_mark() -> str:
 
 
 def process_identity() -> dict[str, Any]:
-    """Return what a claim says about the process that holds it."""
+    """Return what a claim records about the process that holds it."""
     pid = os.getpid()
     return {
         "host": socket.gethostname(),

@@ -54,7 +54,7 @@ def _constant(name: str) -> float:
 
 
 _strict, _loose = json.JSONDecoder(parse_constant=_constant).decode, json.JSONDecoder().decode
-_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)  # half a character, which cannot be written as UTF-8
+_SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)  # a lone surrogate, which cannot be written as UTF-8
 
 
 def read_bytes(path: str | Path, limit: int = MAX_SMALL_JSON, remedy: str = REMEDY) -> bytes | None:
@@ -146,7 +146,7 @@ def read_json(path: str | Path, model: str = "", limit: int = MAX_SMALL_JSON, re
 
 
 def unstorable(value: Any, content: bytes) -> str:
-    """Return what no file of a store holds: deep nesting, numbers beyond 64 bits, half characters; "" for none."""
+    """Return what no file of a store may hold: deep nesting, numbers beyond 64 bits, lone surrogates; "" for none."""
     level, depth = [value], 0
     while level:
         depth += 1

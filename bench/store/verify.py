@@ -27,7 +27,7 @@ _EVALUATIONS = "evaluations"
 
 
 def run_problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
-    """Return everything that is damaged in a run, one thing a file; [] also if nothing of it is stored."""
+    """Return everything that is damaged in a run, one line per file; [] also if nothing of it is stored."""
     if not run.folder.is_dir():
         return [Damaged(run.folder, "is not a folder")] if os.path.lexists(run.folder) else []
     found = _Found()
@@ -108,7 +108,7 @@ def repair_run(claim: Claim) -> list[str]:
 
 
 def verify_store(store: Store, fix: bool = False) -> tuple[list[str], list[str]]:
-    """Look at everything that a store holds, to the last byte. Returns what is wrong, and what was mended, in lines.
+    """Check every byte of a store. Returns what is wrong, and what was repaired, in lines.
 
     With `fix`, what is damaged is moved aside. Runs that a process works on are left alone.
     """

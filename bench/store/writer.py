@@ -35,7 +35,7 @@ class Finished(Exception):
 
 
 class RunWriter(RunStore):
-    """A run's folder as the holder of its claim sees it. Every write raises ClaimLost once the claim is lost.
+    """A run's folder for the holder of its claim. Every write raises ClaimLost once the claim is lost.
 
     A run whose status is `done` is finished. Later suites may add evaluations to it, each a new folder, with their
     hashes, seconds and diagnostics. Every other write to it raises Finished.

@@ -17,13 +17,13 @@ from bench.suite.keep_settings import ALL_PAIRS, KeepSettings
 from bench.yaml_source import YamlSource, fault
 
 SYNTHETIC = "synthetic:"  #: before a number of made-up pairs, in place of shards
-MAX_ROWS = 10**11  #: of a training set
-MAX_WIDTH = 2**16  #: in a stored feature vector
+MAX_ROWS = 10**11  #: most pairs of a training set
+MAX_WIDTH = 2**16  #: most dimensions of a stored feature vector
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]  #: of a stored feature vector
 
 
 class DataSettings(Model):
-    """Pairs to train on: the embedded emoji, or webdataset shards or stored features under a name of their own.
+    """Pairs to train on: the embedded emoji, or webdataset shards or stored features under any other name.
 
     Where files lie is not part of a run's identity; what they hold is.
     """
@@ -68,7 +68,7 @@ class DataSettings(Model):
 
     @property
     def images(self) -> Images:
-        """What training augments."""
+        """The kind of images that training augments."""
         if self.on_features:
             return "stored features"
         return "drawn art" if self.embedded else "photographs"
@@ -108,7 +108,7 @@ class DataSettings(Model):
 
     @property
     def synthetic(self) -> bool:
-        """Return whether it is made up as it is read."""
+        """Return whether the data is synthetic."""
         return isinstance(self.shards, str) and self.shards.startswith(SYNTHETIC)
 
     @field_validator("name")

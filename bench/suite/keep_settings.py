@@ -107,12 +107,12 @@ class KeepSettings(Model):
         return rule == "total" if self.teacher is None else self.teacher == "paid"
 
     def under(self, rate: float) -> KeepSettings:
-        """Itself, or the default where it leaves nothing out: the clean rows at rate 0, or the whole share."""
+        """Itself, or the default where it excludes nothing: the clean rows at rate 0, or a share of 1."""
         leaves_nothing = self.share == 1.0 or (self.entry.truth_alone and not rate)
         return ALL_PAIRS if leaves_nothing else self
 
     def content(self) -> dict[str, Any]:
-        """What identities see: the kind with its own parameters. `Scorer` has what they see of the weights."""
+        """What ids depend on: the kind with its own parameters. `Scorer` has the same for the weights."""
         by = {"by": "confidence"} if self.score == "confidence" else {}
         return {"kind": self.kind, **{name: getattr(self, name) for name in self.entry.takes}, **by}
 

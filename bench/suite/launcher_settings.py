@@ -1,4 +1,4 @@
-"""The sections `slurm` and `ray` of a suite: what launchers ask of a cluster."""
+"""The sections `slurm` and `ray` of a suite: what launchers request from a cluster."""
 
 from __future__ import annotations
 

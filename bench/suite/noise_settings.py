@@ -44,7 +44,7 @@ class NoiseSettings(Model):
     seeds: Annotated[
         tuple[Annotated[int | tuple[int, ...], BeforeValidator(_seed_counts)], ...], Field(strict=False)
     ] = ()
-    #: nobody knows which pairs are right: at rate 0 tables say "natural noise" in place of "clean", `keep: trusted` is
+    #: nobody knows which pairs are right: at rate 0 tables say "natural noise" instead of "clean", `keep: trusted` is
     #: refused, and `keep: oracle` knows the injected noise alone. No part of a run's id
     natural: bool = False
 

@@ -13,7 +13,7 @@ from bench.yaml_source import fault
 
 
 class PrintedRow(Model):
-    """Printed rows next to which an entry of ours is shown: those that have all of these."""
+    """Printed rows next to which an entry is shown: those that match all of these."""
 
     method: Annotated[str, Field(min_length=1)]  #: as printed
     setting: str | None = None  #: as in `results/published`, such as "gamma=0.1"

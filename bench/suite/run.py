@@ -81,13 +81,13 @@ class Run:
     evaluate: EvaluateSettings
     reference: Run | None = None  #: the run that it starts from, or that scores its pairs
     start: str | None = None  #: the weights it starts from instead
-    untrained: bool = False  #: no step is made: what is measured are the weights that it begins at
+    untrained: bool = False  #: takes no step: the weights that it starts from are measured
     #: share of the weights that it begins at in their average with the reference run's final ones; no step is made
     average: float | None = None
     keep: KeepSettings = ALL_PAIRS  #: which rows it may see
     keep_rule: str = "samples"
     pays_scorer: bool = False  #: whether its budget pays for scoring its pairs, if these are chosen by a score
-    noise_file: str | None = None  #: an index file that says which pairs are wrong
+    noise_file: str | None = None  #: an index file that defines the wrong pairs
     noise_options: dict[str, Any] = field(default_factory=dict)  #: the kind's own settings, defaults included
     #: whether nobody knows that pairs without injected noise are right; for the printed name alone
     natural: bool = False
@@ -197,7 +197,7 @@ class Scorer:
     stored: str = ""  #: id of the run that the weights are of, whose method reads them; "" = towers without a method
 
     def content(self) -> dict[str, Any]:
-        """What identities see: the weights' bytes, wherever they lie, and how they are read."""
+        """What ids depend on: the weights' bytes, wherever they lie, and how they are read."""
         towers = {"towers": tower_files.towers_content(self.run.towers), "size": self.run.data.size}
         return {
             "weights": hashing.weights_identity(self.weights),

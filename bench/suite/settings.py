@@ -209,7 +209,7 @@ class EvaluateSettings(Model):
     #: families of `tasks` measured at these points, on all of their data sets; none: `zero_shot` on its first data set,
     #: and `memorisation`
     along: Annotated[tuple[Task, ...], Field(strict=False), NoDuplicates] = ()
-    protocol: Protocol = "common"  #: how pixels, prompts and metrics are done
+    protocol: Protocol = "common"  #: rules for pixels, prompts and metrics
     #: family whose main metric is the suite's primary metric; null = the first of `tasks` in the order of their table
     headline: Task | None = None
     #: family -> data sets: names of the catalogue, `NAME` of a folder `wds_NAME`, or data of the package, where `emoji`
@@ -266,22 +266,22 @@ class MethodEntry(Model):
 
     method: str  #: name of a method
     label: Annotated[Word, Field(min_length=1)] = ""  #: name of the entry in tables; default: the method's
-    preset: str | None = None  #: a preset of the method, in place of its defaults
-    config: dict[str, Any] = Field(default_factory=dict)  #: hyper-parameters of the method, in place of the preset's
-    lr: Positive | None = None  #: in place of `train.lr`
-    weight_decay: Positive | None = None  #: in place of `train.weight_decay`
-    keep: KeepSettings | None = None  #: in place of `data.keep`
-    #: weights to begin at, in place of random ones or of a reference run: a file of this store or of open_clip's
+    preset: str | None = None  #: a preset of the method, instead of its defaults
+    config: dict[str, Any] = Field(default_factory=dict)  #: hyper-parameters of the method, which override the preset's
+    lr: Positive | None = None  #: instead of `train.lr`
+    weight_decay: Positive | None = None  #: instead of `train.weight_decay`
+    keep: KeepSettings | None = None  #: instead of `data.keep`
+    #: weights to start from, instead of random ones or a reference run: a file of this store or of open_clip's
     #: format, or `open_clip:MODEL/TAG`. Their training is not charged. `{data}` stands for the data folder, `{towers}`
     #: for the label of the towers
     start: Annotated[Location, Field(min_length=1)] | None = None
-    #: label of the entry whose run the method starts from, or holds as a frozen copy, in place of its own choice
+    #: label of the entry whose run the method starts from, or holds as a frozen copy, instead of its own choice
     reference: Word | None = None
-    untrained: bool = False  #: no training: the entry measures the weights that its method begins at
+    untrained: bool = False  #: no training: the entry measures the weights that its method starts from
     #: share of the start in an average of the start's weights with those of the same entry without this setting
     #: (WiSE-FT, Wortsman et al., CVPR 2022, whose alpha is one minus this)
     average_with_start: Annotated[float, Field(gt=0, lt=1)] | None = None
-    select: Select | None = None  #: in place of the suite's; entries that differ in it alone share runs
+    select: Select | None = None  #: instead of the suite's; entries that differ only in it share runs
 
     @model_validator(mode="before")
     @classmethod

@@ -30,8 +30,8 @@ from bench.suite.tune_settings import TuneSettings
 from bench.suite.unfit import misfits, omitted_towers, unknown_names, unmeasured_families, why_inapplicable
 from bench.yaml_source import YamlSource, fault, faults_of
 
-MAX_RUNS = 10_000  #: of a suite, and of its trials
-REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run a method starts from
+MAX_RUNS = 10_000  #: most runs of a suite, and of its trials
+REFERENCE_SHARE = 0.5  #: of the budget, under `budget_rule: total`, for the run that a method starts from
 
 
 class Suite(Model):
@@ -51,11 +51,11 @@ class Suite(Model):
     towers: Towers = (TowerSettings(),)
     train: Annotated[TrainSettings, Field(validate_default=True)] = TrainSettings()  #: the recipe of all entries
     evaluate: EvaluateSettings = EvaluateSettings()  #: what is measured
-    tune: TuneSettings | None = None  #: trials that choose each entry's settings; null = methods as they come
+    tune: TuneSettings | None = None  #: trials that choose each entry's settings; null = no tuning
     slurm: SlurmSettings = SlurmSettings()  #: jobs of `--launcher slurm`
     ray: RaySettings = RaySettings()  #: tasks of `--launcher ray`
     tables: PaperTables | None = None  #: printed tables next to whose numbers the report shows this suite's
-    #: which weights along a run its numbers are read at: at the end, or where noisy or clean validation is best
+    #: the weights along a run at which its numbers are read: the last, or the best on noisy or clean validation
     select: Select = LAST
     #: label or method of the entry that others are compared with; without such an entry the first one
     baseline: Annotated[str, Field(min_length=1)] = "clip"
@@ -186,7 +186,7 @@ class Suite(Model):
         ]
 
     def cells(self) -> list[Run]:
-        """One run a cell, in the suite's order, whatever is selected.
+        """One run per cell, in the suite's order, whatever is selected.
 
         Seeds, then towers, budgets, noise rates, methods that apply.
         """

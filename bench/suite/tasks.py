@@ -65,7 +65,7 @@ class SuiteTasks:
         return [replace(task, protocol=self.protocol.label) for family in families for task in self._of_family(family)]
 
     def headline(self) -> Task | None:
-        """The task by which a suite is read first.
+        """The task of the suite's primary metric.
 
         The first of `evaluate.headline`; without it the first, in the order of the registry of families, whose family
         has a main metric. One on training pairs or on poison comes last, because runs without noise lack it.
@@ -78,7 +78,7 @@ class SuiteTasks:
         """What cannot be measured as asked: the place in `tasks` (None: all of them) and the reason.
 
         Every family that is asked for has data sets; if the suite leaves `tasks` at its default, families without any
-        are left out. At least one family has a main metric to compare methods by. `noisy`: whether runs know their
+        are omitted. At least one family has a main metric to compare methods by. `noisy`: whether runs know their
         corrupted pairs.
         """
         for place, name in enumerate(self.asked.tasks):

@@ -1,4 +1,4 @@
-"""Towers as run ids see them, and the files that they need beyond the package. Needs no torch."""
+"""What run ids hold of towers, and the files that towers need beyond the package. Needs no torch."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from bench.yaml_source import fault
 
 
 class TrainSettings(Model):
-    """The recipe every method of a suite shares."""
+    """The recipe that all methods of a suite share."""
 
     later: ClassVar[frozenset[str]] = frozenset({"warmup_steps", "final_lr", "compile", "layer_decay", "freeze"})
     #: change time and memory, never results
@@ -28,8 +28,8 @@ class TrainSettings(Model):
     betas: Annotated[tuple[Rate, Rate], Field(strict=False)] = (0.9, 0.98)  #: of AdamW
     eps: Positive = 1e-6  #: of AdamW
     warmup: Rate = 0.1  #: share of the steps in which the learning rate rises
-    warmup_steps: Annotated[int, Field(ge=0)] | None = None  #: in place of `warmup`; at most a tenth of the steps
-    final_lr: Annotated[float, Field(ge=0, le=1e9)] = 0.0  #: where the cosine ends
+    warmup_steps: Annotated[int, Field(ge=0)] | None = None  #: instead of `warmup`; at most a tenth of the steps
+    final_lr: Annotated[float, Field(ge=0, le=1e9)] = 0.0  #: learning rate at which the cosine ends
     #: factor on the learning rate from each block of a tower to the one below: of n blocks the lowest has factor^n,
     #: what stands below all blocks factor^(n + 1), projections 1
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -12,7 +12,7 @@ from bench.yaml_source import fault
 
 
 class TuneSettings(Model):
-    """Trials that every entry gets alike before it is compared; the best on the validation pairs sets the entry.
+    """The same number of trials for every entry; the best on the validation pairs sets the entry.
 
     The first settings are the entry's own. The others spread over the suite's ranges and the method's `space`. With
     several budgets the best advance from each to the next, the entry's own always among them.

@@ -1,4 +1,4 @@
-"""Checks of a suite against its methods, data sets and towers: what it asks for and they cannot give."""
+"""Checks of a suite against its methods, data sets and towers: requests that these cannot meet."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _unfit_selections(suite: SuiteSections) -> Iterator[FieldFault]:
 
 
 def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> Iterator[FieldFault]:
-    """Towers whose input the data does not hold: stored features, or pixels."""
+    """Towers whose input the data does not have: stored features, or pixels."""
     for position, one in enumerate(towers):
         if "image" in one.stored and not data.on_features:
             message = "towers.image reads stored features; name their folder, as `bench features` makes it"

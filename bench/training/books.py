@@ -29,7 +29,7 @@ NORM_TERM = "gradient norm"
 
 
 class Interrupted(Exception):
-    """Training was asked to stop; a checkpoint of the step it names is written."""
+    """Training was asked to stop; a checkpoint of the named step is written."""
 
     def __init__(self, step: int) -> None:
         super().__init__(f"stopped after step {step}")

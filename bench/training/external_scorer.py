@@ -1,4 +1,4 @@
-"""An external model that scores a run's pairs: its weights in the towers that they fit, and the images it sees."""
+"""An external model that scores a run's pairs: its weights in matching towers, and the images that it sees."""
 
 from __future__ import annotations
 

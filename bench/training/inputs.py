@@ -1,4 +1,4 @@
-"""Inputs of a run, made once and passed on: its pairs, its noise, and the facts that its method may know."""
+"""Inputs of a run, built once and passed on: its pairs, its noise, and the facts that its method may know."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class InputsSummary:
 
     @property
     def hashes(self) -> tuple[str, str | None, str | None]:
-        """All that tells these inputs from others: the hashes of the pairs, of the manifest and of the kept keys."""
+        """The hashes that identify these inputs: of the pairs, of the manifest and of the kept keys."""
         return self.data_hash, self.manifest_hash, self.kept_hash
 
 
@@ -174,7 +174,7 @@ def method_facts(run: Run, seen: int) -> Facts:
 
 
 def _noise_key(run: Run, pairs: Pairs) -> tuple[object, ...]:
-    """All that noise and kept rows follow from."""
+    """Everything that determines noise and kept rows."""
     options = json.dumps(run.noise_options, sort_keys=True)
     return pairs, run.noise, options, run.noise_file, run.rate, run.seed
 

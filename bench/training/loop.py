@@ -1,4 +1,4 @@
-"""THE training loop, the same for every method, any number of ranks and micro-batches. Read it from top to bottom."""
+"""The training loop, the same for every method, any number of ranks and micro-batches. Read it from top to bottom."""
 
 from __future__ import annotations
 

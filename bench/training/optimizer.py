@@ -58,7 +58,7 @@ def layer_factors(towers: OpenClipTowers, decay: float) -> dict[str, float]:
         tower = getattr(towers, kind)
         found = blocks(tower)
         number = {id(x): i for i, block in enumerate(found) for x in block.parameters()}
-        below = 0  # blocks that the next parameter stands above
+        below = 0  # number of blocks below the next parameter
         for name, parameter in tower.named_parameters():
             place = number.get(id(parameter))
             below = below if place is None else place + 1

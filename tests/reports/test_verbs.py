@@ -79,7 +79,7 @@ def test_numbers_are_not_replaced_by_nothing(tmp_path: Path, reported: tuple[Sto
     store = Store(shutil.copytree(whole.root, tmp_path / "results", ignore=shutil.ignore_patterns("runs")))
     folder = store.suite(SUITE)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=r"tables/overview.csv: has numbers, and no run of the plan is in this store"):
+    with pytest.raises(UserError, match=r"tables/overview.csv: has numbers, but no run of the plan is in this store"):
         build(SUITE, store)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     (folder / "tables" / "overview.csv").unlink()
