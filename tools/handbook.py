@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parents[1]
 METHODS = """\
 # The methods
 
-Every file of `methods/` has a page, made from the file. In a terminal: `bench methods`, `bench methods --cite`,
+Every file of `methods/` has a page, generated from the file. In a terminal: `bench methods`, `bench methods --cite`,
 `bench check --all`. A class of fidelity says how a method was checked:
 
 {classes}
@@ -63,16 +63,16 @@ measured.
 NOISE = """\
 # The kinds of noise
 
-Made from `bench/catalogue/noise_kinds.py`. A suite names one in `noise.kind`, with a share of the pairs in
+Generated from `bench/catalogue/noise_kinds.py`. A suite names one in `noise.kind`, with a share of the pairs in
 `noise.rates` and the settings of a kind in `noise.options` ([a suite](../suites.md)).
-[Noise: published, drawn, natural](../noise.md) says how published noise differs, and how files come in and go out.
+[Noise](../noise.md) explains natural and published noise, and how to import files of noise.
 The pictures are pairs of a batch of the emoji pack that seed 0 changes at a rate of 40 %.
 """
 SETTINGS = """\
 # All settings of a suite
 
-Made from the models that read a suite; [Write a suite](../suites.md) is the tutorial. In a type, `null` is YAML's word
-for "not given". Settings marked † change no result: a run keeps its id when they change. So do labels, descriptions and
+Generated from the models that read a suite; [Write a suite](../suites.md) is the tutorial. In a type, `null` is
+YAML's word for "not given". Settings marked † change no result: a run keeps its id when they change. So do labels, descriptions and
 the sections `evaluate`, `select`, `tune`, `slurm`, `ray`, `tables` and `baseline`. Everything else is part of the id.
 
 A suite that has every section, `docs/examples/every_section.yaml`:
@@ -85,7 +85,7 @@ A suite that has every section, `docs/examples/every_section.yaml`:
 BENCHMARKS = """\
 # Benchmarks
 
-Made from `docs/benchmarks.json`, which pytest-benchmark writes:
+Generated from `docs/benchmarks.json`, which pytest-benchmark writes:
 `pytest tests/benchmarks --benchmark-only --benchmark-json=docs/benchmarks.json`. Commit {commit} of {day}, Python
 {python}, {cpu}, load {load:.0f} on {cores} cores. Both sides of a ratio are measured in turn on the same machine.
 
@@ -93,7 +93,7 @@ Made from `docs/benchmarks.json`, which pytest-benchmark writes:
 PROMISES = """\
 # Promises, and the tests that hold them
 
-Made from the markers `@pytest.mark.promise("...")` of the tests.
+Generated from the markers `@pytest.mark.promise("...")` of the tests.
 """
 _OPTIONS = {"poison": "{target: dog face, trigger: checker}"}  #: of the pictures, for kinds that need some
 _BATCH, _SHOWN = 256, 4  #: pairs that the pictures are chosen from, and how many are shown
@@ -188,7 +188,7 @@ def method_page(name: str) -> str:
         + "\n".join(f"- **{title}**: {text}" for title, text in facts.items()),
         "## Formula": f"```text\n{inspect.cleandoc(kind.__doc__ or '')}\n```",
         "## Options": _options(kind),
-        "## Where our reading departs": prose(about.note),
+        "## Deviations from the paper": prose(about.note),
         "## Identities": "\n".join(claims) and "`bench check` tests them on any batch.\n\n" + "\n".join(claims),
         "## Checks that it cannot pass": "\n".join(failures),
         "## Citation": f"```bibtex\n{about.bibtex.strip()}\n```",
@@ -312,7 +312,7 @@ def _names(towers: ImageTowers | TextTowers | None) -> str:
 
 def noise_pages() -> dict[str, str | bytes]:
     """Return the page of all kinds of noise, and the pictures on it, by path."""
-    when = {True: "once, for the whole run", False: "anew in every step"}
+    when = {True: "once, for the whole run", False: "again in every step"}
     rows = [
         [f"[`{one.name}`](#{one.name})", prose(one.title), "from files" if one.files else when[one.fixed]]
         for one in KINDS
