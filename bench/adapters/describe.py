@@ -53,7 +53,7 @@ def describe_cost(method: Method) -> str:
         price = method.cost(phase.name)
         share = "" if phase.share == 1.0 else f"{phase.share:.0%} {phase.name}: "
         beside = f", without a backward {price.side_image:g} + {price.side_text:g}" if method.side != "none" else ""
-        phases.append(f"{share}{price.image:g} image + {price.text:g} text forwards a pair{beside}")
-    verb = "starts from" if method.starts_from_reference else "holds beside"
+        phases.append(f"{share}{price.image:g} image + {price.text:g} text forwards per pair{beside}")
+    verb = "starts from" if method.starts_from_reference else "holds a frozen copy of"
     start = f"; {verb} a {method.reference} run" if method.reference else ""
     return "; ".join(phases) + start

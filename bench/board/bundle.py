@@ -90,7 +90,7 @@ class BundleChecker:
             for one in known[:1]:
                 follows.refuse_other_headline(plan, one)
         if 0 < outcome.done == outcome.shared and not outcome.problems:
-            outcome.problems.append(f"{outcome.path}: duplicate: every finished run of it is in other bundles already")
+            outcome.problems.append(f"{outcome.path}: duplicate: every finished run of it is already in other bundles")
 
     def _run(self, run: RunStore, plan: Mapping[str, Any], cells: list[Any], outcome: BundleCheck) -> Run:
         """Check a run; return it as `follows.run_with_method` does. Raises Refused for the first mistake."""

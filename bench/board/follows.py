@@ -108,7 +108,7 @@ def refuse_other_cells(
             if canonical(said) != canonical(known):
                 raise Refused(f"{name}: the plan says {said}, and the run's settings say {known}")
         if run.budget.value > block.get("budget", plan["budget"]["value"]):
-            raise Refused(f"budget: the plan says less than {run.budget.label}, which the run had")
+            raise Refused(f"budget: the plan states less than {run.budget.label}, which the run had")
 
 
 def refuse_other_headline(plan: Mapping[str, Any], run: Run) -> None:

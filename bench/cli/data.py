@@ -30,7 +30,7 @@ def index(
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="The index; default: index.parquet beside the first shard."),
+        typer.Option("--out", metavar="FILE", help="The index; default: index.parquet next to the first shard."),
     ] = None,
     workers: Workers = None,
     limit: Annotated[

@@ -42,7 +42,7 @@ def report(
     built = write_report(name, store, outline, **shape)
     echo(built.paths[0])
     folders = Counter(path.parent.name for path in built.paths if path.parent != built.paths[0].parent)
-    echo(*(f"{count} files in {name}/ beside it" for name, count in folders.items()))
+    echo(*(f"{count} files in {name}/ next to it" for name, count in folders.items()))
     echo(*built.unfit)
     exit_if(built.damaged)
 

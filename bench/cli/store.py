@@ -37,7 +37,7 @@ def merge(
         "new": len(outcome.new),
         "further than here": len(outcome.advanced),
         "here already": len(outcome.known),
-        "busy, left out": len(outcome.busy),
+        "busy, omitted": len(outcome.busy),
     }
     echo(f"runs: {', '.join(f'{count} {what}' for what, count in counts.items() if count) or 'none'}")
     echo(f"also: {outcome.calibrations} calibrations, {len(outcome.plans)} plans")

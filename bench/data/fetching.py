@@ -59,7 +59,7 @@ def fetch_shards(name: str, pattern: str, say: Callable[[str], None]) -> Path:
     a tar does not come whole, for a name that no set can have, and for two shards of one name.
     """
     if not is_name(name):
-        raise UserError(f"{name}: not a valid name of a training set; use letters, digits and . _ + - alone")
+        raise UserError(f"{name}: not a valid name of a training set; use only letters, digits and . _ + -")
     home = data_folder.data_root() / name
     urls = expand_braces(pattern)
     tars = [home / _TAR.findall(url)[-1] for url in urls]

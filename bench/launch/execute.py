@@ -126,7 +126,7 @@ def _leave_checkpoint(out: RunWriter, steps: int, lacking: list[float]) -> str:
         step = checkpoint_step(out)
     except Damaged as error:
         aside = out.set_aside(error.path.name)
-        return str(Damaged(error.path, error.reason, f"moved to {aside.name}: training begins at its start"))
+        return str(Damaged(error.path, error.reason, f"moved to {aside.name}: training starts from the beginning"))
     missing = (at for at in lacking if not out.path(weights_name(at)).exists())
     if step is not None and any(math.ceil(at * steps) <= step for at in missing):
         out.discard(CHECKPOINT_FILE)

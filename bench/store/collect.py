@@ -76,7 +76,7 @@ def _needs(store: Store) -> Needs:
     """Return every run that the plans name, with trials and reference runs, and where some suite measures each."""
     plans = {name: _read(store.plan, name) for name in store.plans()}
     if not plans:
-        raise UserError(f"{store.root}: no suite has a plan here, so nothing says what is needed")
+        raise UserError(f"{store.root}: no suite has a plan here, so what is needed is unknown")
     searched = [path.parent.name for path in store.root.glob(f"[!.]*/{TRIALS}")]
     needs: dict[str, set[tuple[float, str]]] = {one: set() for name in searched for one in _read(store.trials, name)}
     for plan in plans.values():
@@ -94,7 +94,7 @@ def _read(read: Callable[[str], Any], suite: str) -> Any:
         return read(suite)
     except Damaged as error:
         reason = error.reason.removeprefix("cannot be read: ")
-        raise Damaged(error.path, f"cannot be read, so nothing says what it needs: {reason}", error.remedy) from error
+        raise Damaged(error.path, f"cannot be read, so what it needs is unknown: {reason}", error.remedy) from error
 
 
 def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:

@@ -79,7 +79,7 @@ def pack_runs(suite: str, store: Store, target: Path, bundle: bool = False) -> P
             count, changed = count + 1, changed + of_changes
     if changed:
         message = f"{changed} of its {count} finished runs were made by code with uncommitted changes"
-        raise UserError(f"suite {suite}: {message}, which nobody else has; commit it, and execute them again")
+        raise UserError(f"suite {suite}: {message}, which nobody else has; commit it, and run them again")
     if not count:
         raise UserError(f"suite {suite}: none of its runs in {store.root} is finished and whole", *damaged)
     if not bundle:

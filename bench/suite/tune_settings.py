@@ -36,7 +36,7 @@ class TuneSettings(Model):
     def _rising(cls, budget: tuple[Budget, ...] | None) -> tuple[Budget, ...] | None:
         values = [one.value for one in budget or ()]
         if values != sorted(values):
-            raise fault("should rise: the best of a shorter budget go on to a longer one")
+            raise fault("should rise: the best of a shorter budget advance to a longer one")
         return budget
 
     @field_validator("lr", "weight_decay")

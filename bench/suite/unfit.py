@@ -192,7 +192,7 @@ def _unfit_features(data: DataSettings, towers: tuple[TowerSettings, ...]) -> It
             message = f"{one.image!r} reads pixels, but data.features has none; set {FEATURES}"
             yield ("towers", position, "image"), message
         elif "text" in one.stored and not data.on_features:
-            message = "reads stored features beside pixels; name a tower that reads tokens"
+            message = "reads stored features together with pixels; name a tower that reads tokens"
             yield ("towers", position, "text"), message
     if data.on_features and data.shards is not None and not data.synthetic:
         yield ("data", "shards"), "images are the stored features of data.features; omit one of the two"
@@ -232,8 +232,8 @@ def unknown_names(suite: SuiteSections) -> Iterator[FieldFault]:
         needed, given = registry.starting_method(entry.method, entry.start), entry.reference
         of = next((row.method for row in suite.methods if row.label == given), None)
         if given and of != needed:
-            what = f"starts from, or holds beside, a run of {needed}" if needed else "needs no run of another row"
-            yield ("methods", position, "reference"), f"{entry.method} {what}, and {given} is a row of {of}"
+            what = f"starts from, or holds a copy of, a run of {needed}" if needed else "needs no run of another entry"
+            yield ("methods", position, "reference"), f"{entry.method} {what}, and {given} is an entry of {of}"
         wanted = hyperparameters.method_needs(entry.method, entry.preset, entry.config)
         for towers in suite.towers:
             if not towers.stored:
@@ -267,7 +267,7 @@ def _nothing_applies(suite: SuiteSections) -> Iterator[FieldFault]:
         if all(reasons.values()):
             yield ("methods",), f"no method can be trained on these features: {next(iter(reasons.values()))}"
         elif reason := reasons[suite.baseline_row]:
-            yield ("baseline",), f"{suite.baseline_row} is not applicable: {reason}; name another row"
+            yield ("baseline",), f"{suite.baseline_row} is not applicable: {reason}; name another entry"
 
 
 def _sentence(entry: MethodEntry, word: str, reason: str) -> str:

@@ -89,7 +89,7 @@ def _bare(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[O
     towers = fresh_towers(scorer.run, inputs)
     if isinstance(towers.tokenizer, SmallVocabulary) or scorer.run.towers.stored:
         what = "stored features" if scorer.run.towers.stored else "vocabulary"
-        fix = "put settings.json of the run that made it beside it, or name its architecture of open_clip: keep.towers"
+        fix = "put settings.json of its run next to it, or name its architecture of open_clip: keep.towers"
         raise UserError(f"{path}: does not say by which {what} it was trained; {fix}")
     load_tensors(path, {"towers": towers})
     dtype = torch.float64 if run.train.precision == "fp64" else torch.float32

@@ -181,5 +181,5 @@ def _tuned(results: Results, rows: Sequence[str]) -> Check:
     found = f"the best trial lies at an edge of its space for {len(at)} of {len(edges)} rows"
     if outcome == "unknown":
         tuned = results.plan["tuning"]
-        found = "where the best trials lie in their spaces is not stored" if tuned else "no row was tuned"
+        found = "where the best trials lie in their spaces is not stored" if tuned else "no entry was tuned"
     return Check("tuned", outcome, found, "unequal tuning, not robustness")

@@ -223,7 +223,7 @@ def resolution_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
 def _without(results: Results) -> str:
     method = results.methods[results.baseline].get("method", results.baseline)
     return (
-        "The suite has no row that is trained on the clean pairs alone, so its resolution is not known: "
+        "The suite has no entry that is trained only on the clean pairs, so its resolution is unknown: "
         f"{{method: {method}, label: oracle, keep: oracle}} is one."
     )
 

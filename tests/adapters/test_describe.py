@@ -28,5 +28,5 @@ def test_every_method_has_a_line_with_its_paper() -> None:
 def test_a_method_is_told_by_title_paper_cost_and_settings(name: str) -> None:
     about, text = registry.find_method(name).about, " ".join(describe_method(name).split())
     assert text.startswith(f"{name}: {about.title} ({about.paper})")
-    assert "text forwards a pair" in text
+    assert "text forwards per pair" in text
     assert all(field in text for field in registry.find_method(name).Config.__dataclass_fields__)

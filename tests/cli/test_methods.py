@@ -24,7 +24,7 @@ def test_every_method_is_listed_with_what_it_is() -> None:
 def test_cost_says_phases_forwards_and_the_start() -> None:
     result = CliRunner().invoke(app, ["methods", *registry.method_names()])
     blocks = {block.split(":")[0]: re.sub(r"\s+", " ", block) for block in result.stdout.split("\n\n")}
-    assert "cost 1 image + 1 text forwards a pair" in blocks["clip"]
+    assert "cost 1 image + 1 text forwards per pair" in blocks["clip"]
     assert "presets paper (the defaults)" in blocks["clip"]
     assert "temperature: 0.07" in blocks["clip"]
     assert "starts from a clip run" in blocks["ncu"]

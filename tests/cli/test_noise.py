@@ -69,7 +69,7 @@ def test_the_manifest_of_the_suite_is_shown(tmp_path: Path) -> None:
             ["--html", "/nowhere/noise.html"],
             r"--html /nowhere/noise.html: cannot be written: there is no folder /nowhere",
         ),
-        (["--set", "noise.kind=resampled_positives"], r"suite smoke: resampled_positives draws anew"),
+        (["--set", "noise.kind=resampled_positives"], r"suite smoke: resampled_positives is drawn again"),
     ],
 )
 def test_what_the_suite_does_not_have_is_refused(arguments: list[str], said: str) -> None:

@@ -26,7 +26,7 @@ def test_braces():
     assert expand_braces("a{08..11}.tar") == ["a08.tar", "a09.tar", "a10.tar", "a11.tar"]
     assert expand_braces("{x,y}/{0..1}") == ["x/0", "x/1", "y/0", "y/1"]
     assert expand_braces(r"{a,{b,c}}\{0..1}") == [rf"{one}\{two}" for one in "abc" for two in "01"]
-    many = "stands for more than 200,000 names; name fewer shards"
+    many = "expands to more than 200,000 names; name fewer shards"
     for bad, said in (
         ("a{1", "do not match"),
         ("{" * 5000 + "}" * 5000, "nested too deeply"),

@@ -119,7 +119,7 @@ def test_what_is_not_stored_is_unknown(plain: Results) -> None:
     assert unknown == {"wrong captions learned", "trained out", "tuned"}
     assert "unknown; memorisation was not measured" in validity(results)[0].sentence
     untuned = Results({**results.plan, "tuning": None}, runs)
-    assert "no row was tuned" in validity(untuned)[0].checks[-1].sentence
+    assert "no entry was tuned" in validity(untuned)[0].checks[-1].sentence
 
 
 def test_a_row_in_question_is_judged_as_well(plain: Results) -> None:

@@ -295,7 +295,7 @@ FORGED = [
     (of_plan(lambda plan: plan["methods"][0].update(config={"tau": 1})), "config: the plan says"),
     (of_plan(lambda plan: plan["noises"][0].update(towers="ViT-B-32")), "towers: the plan says ViT-B-32"),
     (of_plan(lambda plan: plan["cells"][0].update(steps=1)), "steps: the plan says 1, and"),
-    (of_plan(lambda plan: plan["budget"].update(value=1)), "budget: the plan says less than 128 samples"),
+    (of_plan(lambda plan: plan["budget"].update(value=1)), "budget: the plan states less than 128 samples"),
     (of_plan(lambda plan: plan["primary"].update(metric="top5")), "plan: primary: is .*top5"),
     (of_plan(lambda plan: plan["datasets"]["emoji/iid"].update(n=7)), "plan: datasets: emoji/iid has"),
     (of_plan(lambda plan: plan["datasets"]["emoji/iid"]["chance"].update({"zero_shot/concept/top1": 0})), "chance: of"),
@@ -334,7 +334,7 @@ def test_the_same_bundle_twice_and_other_scores_of_one_run_are_duplicates(bundle
     shutil.copy(bundle, tmp_path / "b.tar.xz")
     first, second = check_folder([tmp_path])
     assert first.problems == []
-    assert second.problems == [f"{second.path}: duplicate: every finished run of it is in other bundles already"]
+    assert second.problems == [f"{second.path}: duplicate: every finished run of it is already in other bundles"]
     content = members(bundle)
     changed_metric(content)
     written(tmp_path / "b.tar.xz", content)

@@ -193,7 +193,7 @@ def test_where_nothing_says_what_is_needed_nothing_goes(store: Path, tiny: Simpl
     before = tiny.contents(store / "runs")
     path = store / "tiny" / "plan.json"
     path.write_text(path.read_text()[:-50])
-    with pytest.raises(UserError, match=r"plan.json: cannot be read, so nothing says what it needs"):
+    with pytest.raises(UserError, match=r"plan.json: cannot be read, so what it needs is unknown"):
         tiny.bench(store, "store", "gc", "--yes")
     path.unlink()
     with pytest.raises(UserError, match="no suite has a plan here"):

@@ -142,12 +142,12 @@ def test_a_method_holds_the_untrained_row_beside(folder: Path, stored: dict[str,
         (
             "osa, reference: zero-shot",
             "dcl, reference: clip",
-            "reference: dcl needs no run of another row, and clip is a",
+            "reference: dcl needs no run of another entry, and clip is a",
         ),
         (
             "  - clip\n",
             "  - clip\n  - {method: osa, label: b, reference: osa}\n",
-            "osa starts from, or holds beside, a run of clip",
+            "osa starts from, or holds a copy of, a run of clip",
         ),
     ],
 )

@@ -296,7 +296,7 @@ def test_an_archive_that_is_no_checkpoint_is_moved_aside_and_said(tmp_path: Path
     torch.save({"step": 1}, out.path(checkpoint.CHECKPOINT_FILE))
     said = _leave_checkpoint(out, 8, [1.0])
     assert "it should hold step, ledger" in said
-    assert "moved to checkpoint.pt.damaged-1: training begins at its start" in said
+    assert "moved to checkpoint.pt.damaged-1: training starts from the beginning" in said
     assert _leave_checkpoint(out, 8, [1.0]) == ""
 
 

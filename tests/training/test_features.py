@@ -142,7 +142,7 @@ def test_a_method_that_features_do_not_suit_has_cells_that_say_so(made: tuple[Su
 def test_what_nothing_can_be_trained_on_is_a_mistake(tmp_path: Path, features: Path) -> None:
     with pytest.raises(UserError, match=r"methods: no method can be trained on these features: ncu needs tokens"):
         suite_of(tmp_path, features, methods=["ncu"])
-    with pytest.raises(UserError, match=r"baseline: ncu is not applicable: ncu needs tokens .*; name another row"):
+    with pytest.raises(UserError, match=r"baseline: ncu is not applicable: ncu needs tokens .*; name another entry"):
         suite_of(tmp_path, features, methods=["ncu", "clip"], baseline="ncu")
     data = {"name": "toys", "features": str(features)}
     with pytest.raises(UserError, match=r"towers\.image: 'tiny-resnet' reads pixels, but data.features has none"):

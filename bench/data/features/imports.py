@@ -64,7 +64,7 @@ def _images(stack: Stack, order: Ints, dtype: Dtype | None) -> Array:
 
 def _texts(stack: Stack, plan: TextPlan, places: Ints, dtype: Dtype | None) -> Array:
     if len(stack.shape) != 1:
-        raise UserError(f"{stack.name}: has {list(stack.shape)} numbers a row; a text's features are one vector")
+        raise UserError(f"{stack.name}: has {list(stack.shape)} numbers per row; a text's features are one vector")
     kind, first = _stored(stack, dtype), places[plan.first]
     encoder = Encoder(stack.name, "", "as imported", kind, stack.shape[0])
     return Array(encoder, lambda start, stop: _cast(stack.take(first[start:stop]), kind))

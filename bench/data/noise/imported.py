@@ -67,7 +67,7 @@ def _wanted(pairs: Pairs, images: ImageRows, file: IndexFile | None) -> str:
         return f"{counts}; it is {file.name}, {whose}"
     if images.by_caption:
         return f"{counts}; one entry per caption or per image is needed, so this is an index file of other pairs"
-    fix = "one image per caption is needed, and one row per caption: `bench data index --each-caption` makes these"
+    fix = "one image and one row per caption are needed: `bench data index --each-caption` makes these"
     return f"{len(pairs)} pairs in {pairs.name}; {fix}"
 
 

@@ -26,7 +26,7 @@ def noise_manifest(
         raise UserError(f"--kind {kind}: suite {suite.name} has {', '.join(kinds)}{nearest(kind, kinds)}")
     noise = suite.noise[0] if kind is None else kinds[kind]
     if not noise.entry.fixed:
-        raise UserError(f"suite {suite.name}: {noise.kind} draws anew in every step; there is no fixed set to show")
+        raise UserError(f"suite {suite.name}: {noise.kind} is drawn again in every step; there is no fixed set to show")
     rate = max(noise.rates) if rate is None else rate
     seed = suite.seeds[0] if seed is None else seed
     for option, value, known in (("--rate", rate, noise.rates), ("--seed", seed, suite.seeds_of(rate, noise.kind))):

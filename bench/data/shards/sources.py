@@ -102,7 +102,7 @@ def expand_braces(pattern: str) -> list[str]:
 
     Raises UserError if braces do not match, and for more than `MAX_SHARDS` names.
     """
-    many = UserError(f"shards: {pattern}: stands for more than {MAX_SHARDS:,} names; name fewer shards")
+    many = UserError(f"shards: {pattern}: expands to more than {MAX_SHARDS:,} names; name fewer shards")
     for first, last in _RANGE.findall(pattern):
         if len(first + last) > 36 or abs(int(first) - int(last)) >= MAX_SHARDS:
             raise many
