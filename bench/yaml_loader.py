@@ -87,7 +87,7 @@ def _real(loader: yaml.SafeLoader, node: yaml.Node) -> float:
 
 
 def _bool(loader: yaml.SafeLoader, node: yaml.Node) -> bool:
-    return _text(loader, node, _BOOL, "truth value").lower() == "true"
+    return _text(loader, node, _BOOL, "boolean").lower() == "true"
 
 
 def _unknown(_: yaml.SafeLoader, node: yaml.Node) -> None:
@@ -114,7 +114,7 @@ for _name, _constructor in (("int", _whole), ("float", _real), ("bool", _bool)):
 def parse_yaml(text: str) -> tuple[Any, dict[FieldPath, int]]:
     """The value of a text, None for an empty one, and the line of every value. InvalidYaml for what is refused.
 
-    Values are dicts, lists, texts, numbers, truth values and None. No two places share one of them.
+    Values are dicts, lists, texts, numbers, booleans and None. No two places share one of them.
     """
     try:
         loader = _Loader(text)

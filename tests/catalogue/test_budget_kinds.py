@@ -53,7 +53,7 @@ def test_a_kind_that_is_not_there_is_named_with_the_nearest_one(tmp_path: Path) 
     (tmp_path / "odd.yaml").write_text(SUITE.replace("{hundreds:", "{hundred:"))
     with pytest.raises(bench.UserError, match=r"odd.yaml:2: budget.hundred: unknown key; did you mean 'hundreds'"):
         bench.load_suite(tmp_path / "odd.yaml")
-    with pytest.raises(bench.UserError, match="'epochs' is a kind of budget already"):
+    with pytest.raises(bench.UserError, match="'epochs' is already a kind of budget"):
         BUDGET_KINDS.add(BudgetKind("epochs", "epochs", HUNDREDS.spent, HUNDREDS.steps))
 
 

@@ -122,7 +122,7 @@ def test_a_family_is_one_entry(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("registry")
 def test_a_name_is_given_once_and_its_main_metric_is_its_own() -> None:
     FAMILIES.add(entry())
-    with pytest.raises(UserError, match="'neighbours' is a family of evaluation tasks already"):
+    with pytest.raises(UserError, match="'neighbours' is already a family of evaluation tasks"):
         FAMILIES.add(entry())
     with pytest.raises(ValueError, match=r"main metric 'top1' is not one of \['agreement'\]"):
         FAMILIES.add(entry("others", main="top1"))

@@ -111,7 +111,7 @@ SUITES = [  # what follows a good suite, or replaces its second line, and what i
     (f"data: {{name: x, rows: 9, shards: {LONG}}}", "names of files have at most 255"),
     (f"data: {{name: x, rows: 9, index: a/{LONG}}}", "names of files have at most 255"),
     (f"noise: {{kind: imported, rates: [0.5], files: [{LONG}]}}", "5: noise.files.0: 'aaa"),
-    (f"towers: {{text: {LONG}}}", "5: towers.text: 'aaa"),
+    (f"towers: {{text: {LONG}}}", "5: towers.text: no text tower named 'aaa"),
     (f"towers: {{image_start: {LONG}}}", "5: towers.image_start: 'aaa"),
     ("towers: {vocabulary: 1000000000000}", "5: towers.vocabulary: 1000000000000 should be less than or equal"),
     ("towers: {dim: 1000000000000}", "5: towers.dim: 1000000000000 should be less than or equal to"),

@@ -48,7 +48,7 @@ def test_one_entry_adds_a_launcher(
     summary = bench.run_suite(tmp_path / "launched.yaml", tmp_path / "out", launcher="noting", processes=2)
     assert len(summary.skipped) == 1
     assert requests == [LaunchOptions(jobs=3), LaunchOptions(processes=2)]
-    with pytest.raises(bench.UserError, match="'noting' is a launcher already"):
+    with pytest.raises(bench.UserError, match="'noting' is already a launcher"):
         LAUNCHERS.add(Launcher("noting", "again", LAUNCHERS["local"].prepare))
 
 

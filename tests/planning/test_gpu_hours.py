@@ -81,7 +81,7 @@ def test_runs_whose_data_is_missing_have_hours_and_disk(tmp_path: Path) -> None:
     assert "card at 50% of 1 TFLOP/s bf16" in "\n".join(cost.lines)
     eight = on_gpu(expected, card, 0.5 / 1e8, devices=8)
     days = 1e8 * (cost.hours + (cost.evaluate_hours or 0)) / 24 / 8
-    assert f"in all {days:,.1f} days on 8 card, {days / 2:,.1f} days per run" in "\n".join(eight.lines)
+    assert f"in total {days:,.1f} days on 8 card, {days / 2:,.1f} days per run" in "\n".join(eight.lines)
 
 
 EXACT = """\

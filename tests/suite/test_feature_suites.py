@@ -90,7 +90,7 @@ def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch
     assert command is not None
     first, second = (shlex.split(part)[1:] for part in command.split("&&"))
     assert second[-2:] == ["--for", "features_quickstart"]
-    (printed,) = re.findall(r"## Begin\n\n```sh\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+    (printed,) = re.findall(r"## Start\n\n```sh\n(.*?)^```", PAGE.read_text(), re.S | re.M)
     lines = [shlex.split(line, comments=True)[1:] for line in printed.splitlines()]
     assert lines == [first, second, ["run", "features_quickstart"]]
 

@@ -305,7 +305,7 @@ def test_a_treatment_is_one_entry(tmp_path: Path) -> None:
         assert run.keep.label == "second"
         with pytest.raises(UserError, match=r"data.keep.kind: 'secnd' is not offered; did you mean 'second'\?"):
             run_with(tmp_path, "data.keep=secnd")
-        with pytest.raises(UserError, match="'second' is a data selection already"):
+        with pytest.raises(UserError, match="'second' is already a data selection"):
             KEEPS.add(keep)
     finally:
         KEEPS.remove("second")

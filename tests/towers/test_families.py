@@ -122,7 +122,7 @@ def test_messages_follow_from_the_entry(suite: Path) -> None:
         load_suite(suite, ["towers.text=pixel-means"])
     with pytest.raises(UserError, match=r"prolip needs text_transformer .* word-means is a tower of its own"):
         load_suite(suite, ["methods=[prolip]"])
-    with pytest.raises(UserError, match="'means' is a family of towers already"):
+    with pytest.raises(UserError, match="'means' is already a family of towers"):
         TOWER_FAMILIES.add(MEANS)
     TOWER_FAMILIES.add(replace(MEANS, name="others"))
     try:
