@@ -1,4 +1,4 @@
-"""What a report is read by: the suite's primary metric, and one number for each other question."""
+"""The columns of an overview: the suite's primary metric, and one metric for each other task family."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def primary(results: Results) -> Named:
 
 @once
 def along(results: Results) -> Named:
-    """The number that was measured along the runs: the headline, or the first of those that were, if it was not."""
+    """The metric of the training curves: the primary one, or the first that was measured along the runs."""
     on_the_way = {key[1:4] for run in results.runs for key in run.records if key[0] < 1}
     main = (named for named in results.measures if named[2] == main_metric(named[1]))
     return next((named for named in (primary(results), *main) if named in on_the_way), primary(results))
 
 
 def headlines(results: Results) -> list[Measure]:
-    """One number for each question: the suite's primary one, then one for each other task family."""
+    """The suite's primary metric, then one metric for each other task family."""
     dataset, task, metric = primary(results)
     questions = [
         record_measure(results, dataset, task, metric, f"{dataset} {metric_label(metric)}", short(family(task)))

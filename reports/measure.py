@@ -1,4 +1,4 @@
-"""How a cell is made: one measure asked of every run of a method under a noise."""
+"""How a cell is computed: one measure of every run of a method under a noise."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reports.statistics.paired import mean, std, unbeaten
 from reports.tables.table import Cell, Column, Measured, Row, State
 from reports.vocabulary import detail, family, kind_of, metric_label
 
-TIED = 1 / 3  #: share of the rows of a block above which those that lead a column say that its seeds rank nothing
+TIED = 1 / 3  #: if more than this share of a block's rows would be bold, its seeds cannot rank them
 Found = Measured | Literal["not applicable"] | None
 Ask = Callable[[RunResult, str], Found]  #: (run, score) -> the run's number, or why it has none
 
@@ -29,7 +29,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Line:
-    """A row to be filled: a method with the score it is read under."""
+    """A row to be filled: a method and the score (cosine, csd) by which it is read."""
 
     label: str
     method: str
@@ -102,7 +102,7 @@ def average_measure(name: str, label: str, group: str, parts: Sequence[Measure])
 
 
 def lines(results: Results, measures: Sequence[Measure]) -> list[Line]:
-    """A row for each method under its own score, and one for every other score these measures have of its weights."""
+    """A row for each method by its own score, and one for every other score that these measures have of its weights."""
     names = {measure.column.name for measure in measures}
     all_lines = []
     for label, entry in results.methods.items():
@@ -138,7 +138,7 @@ def cells_under(results: Results, noise: str, measure: Measure, labels: Iterable
 
 
 def lead(runs: Sequence[RunResult], text: str = "–") -> Cell:
-    """Return a cell that leads to a method's runs and says whether one of them spent too much."""
+    """Return a cell that leads to a method's runs and says whether one of them exceeded its budget."""
     over = any(run.over_budget for run in runs)
     return Cell("value", text=text, sources=tuple(run.run for run in runs), over_budget=over)
 
@@ -183,9 +183,9 @@ def rows(
 def in_bold(
     group: Sequence[Row], columns: Sequence[Column], ranking: Sequence[bool], baseline: str
 ) -> tuple[list[Row], int]:
-    """Return the rows of a block with what leads its columns in bold, and how many columns its seeds cannot rank.
+    """Return the rows of a block with the best of its columns in bold, and how many columns its seeds cannot rank.
 
-    In those more than `TIED` of the rows lead, so nothing is bold. `ranking`: whether a column ranks at all.
+    There, more than `TIED` of the rows would be bold, so nothing is. `ranking`: whether a column ranks at all.
     """
     base = next((row.label for row in group if row.compared and row.method == baseline), "")
     leading, tied = list[set[str]](), 0

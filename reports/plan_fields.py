@@ -1,4 +1,4 @@
-"""What the entry of a row of a plan says. Its fields are checked where the file is read (bench/store/content.py)."""
+"""The fields of an entry in a plan. They are checked where the file is read (bench/store/content.py)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ TEACHERS = {
 
 
 def begins_at(entry: Mapping[str, Any]) -> str | None:
-    """The weights that a row of the plan starts from: given ones, or a reference run's; None if they are fresh."""
+    """The weights that an entry of the plan starts from: given ones, or a reference run's; None if they are fresh."""
     return entry.get("start") or entry.get("reference")
 
 
 def recipe(entry: Mapping[str, Any]) -> str:
-    """All settings of a row but its label and its choice of pairs: rows of one recipe differ in their pairs alone."""
+    """All settings of an entry except label and data selection: entries of one recipe differ only in their pairs."""
     fields = ("method", "preset", "lr", "start", "reference", "config")
     return json.dumps([entry.get(name) for name in fields], sort_keys=True)

@@ -1,4 +1,4 @@
-"""What a suite's plan and the store say together: every planned run with its state, records and costs."""
+"""A suite's plan joined with the store: every planned run with its state, records and costs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.store.selection import LAST, chosen_point, validation_scores
 from reports.tables.table import Row, State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
-TOLD_BY_CLEAN = "clean validation pairs"  #: what a row uses whose weights are chosen by them
+TOLD_BY_CLEAN = "clean validation pairs"  #: what an entry uses whose weights are chosen by them
 Key = tuple[float, str, str, str, str]  #: at, dataset, task, metric, score
 #: lets a function of results compute once for them, and once for their `longest`; what it returns must not be changed
 once = lru_cache(maxsize=2)
@@ -38,7 +38,7 @@ class RunResult:
     records: Mapping[Key, Record]
     ledger: Mapping[str, Any]
     environment: Mapping[str, Any]
-    stored: RunStore  #: for what a report reads of few runs only
+    stored: RunStore  #: for what a report reads only of some runs
     reference: str | None = None  #: the run it starts from
     kept_rows: int | None = None  #: training rows it may see; None for all
     others: tuple[Record, ...] = ()  #: measured under another protocol than the plan's; never shown as values
@@ -56,7 +56,7 @@ class RunResult:
 
     @property
     def lacking(self) -> State:
-        """What to say where this run has no value. A finished run may lack an evaluation that was not asked for."""
+        """The state to show where this run has no value. A finished run may lack an unrequested evaluation."""
         state = self.status["state"]
         return "missing" if state == "done" else cast("State", state)
 
@@ -97,7 +97,7 @@ class Results:
 
     @cached_property
     def ranked(self) -> dict[str, Mapping[str, Any]]:
-        """Those of `methods` that are compared: not those that use what no method knows.
+        """The entries that are compared: not those that use what no method knows.
 
         If the baseline's weights are chosen by clean pairs, those of others may be as well.
         """
@@ -106,17 +106,17 @@ class Results:
 
     @property
     def baseline(self) -> str:
-        """Label of the row that others are compared with."""
+        """Label of the entry that others are compared with."""
         return str(self.plan["baseline"])
 
     def named(self, label: str) -> str:
-        """What a reader sees of a row: "clip" is "CLIP", "clip filtered" is "CLIP filtered", other labels stay."""
+        """The display name of an entry: "clip" is "CLIP", "clip filtered" is "CLIP filtered", other labels stay."""
         entry = self.methods[label]
         added = label.removeprefix(entry.get("method", label))
         return f"{entry.get('title', label)}{added}" if added != label and added[:1] in ("", " ", ",") else label
 
     def titled(self, row: Row) -> str:
-        """What a reader sees of a line of a table."""
+        """The display name of a table row."""
         known = row.method and row.method in self.methods
         return self.named(row.method) + row.label.removeprefix(row.method) if known else row.label
 
@@ -249,7 +249,7 @@ class Results:
 
 
 def uses(entry: Mapping[str, Any]) -> str:
-    """What a row of the plan uses that no method knows: "the truth", "trusted pairs"; "" for most."""
+    """What an entry of the plan uses that no method knows: "the truth", "trusted pairs"; "" for most."""
     told = TOLD_BY_CLEAN if entry.get("select") == "clean_validation" else ""
     return str((entry.get("keep") or {}).get("uses") or told)
 
@@ -289,7 +289,7 @@ def load(suite: str, store: Store) -> Results:
 def _selected(
     records: Mapping[Key, Record], entry: Mapping[str, Any], protocol: str, points: Sequence[float]
 ) -> dict[str, Any]:
-    """What a row reads of a run: of the chosen weights what is measured at every point, in place of the last ones."""
+    """What an entry reads of a run: what is measured at every point is taken at the chosen weights, not at the last."""
     select = entry.get("select", LAST)
     if select == LAST:
         return {"records": records, "measured": records}

@@ -31,7 +31,7 @@ from reports.results import Results
 from reports.tables.table import unverified
 
 MARK: Any = {"linewidth": 1.4, "markersize": 5, "markeredgecolor": "w", "markeredgewidth": 0.4}  #: of lines
-STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
+STYLE: Any = {  #: similar to seaborn's "whitegrid", the same on every machine
     "font.size": 9,
     "font.family": ["Bench Sans", "DejaVu Sans"],  # tools/art/build_font.py; the second has further characters
     "text.color": ".15",
@@ -61,8 +61,8 @@ STYLE: Any = {  #: near to seaborn's "whitegrid", the same anywhere
 
 font_manager.fontManager.addfont(Path(__file__).parents[1] / "assets" / "fonts" / "BenchSans.ttf")
 
-DPI = 160  #: pixels of an inch on the screen
-PER_INCH = 75  #: of the page's pixels, for an inch of a figure on the screen
+DPI = 160  #: pixels per inch on the screen
+PER_INCH = 75  #: pixels of the page per inch of a figure on the screen
 SCREEN_WIDTH = 74 * 16 / PER_INCH  #: inches of the widest figure on the page, as report.css has it
 _MEDIUM: ContextVar[Medium] = ContextVar("medium", default=SCREEN)
 
@@ -73,7 +73,7 @@ def medium() -> Medium:
 
 
 def plain(text: str, most: int = LONGEST) -> str:
-    """Text from outside as figures draw it: one line of at most `most` characters, what hides in it made visible."""
+    """External text as figures draw it: one line of at most `most` characters, with hidden characters shown."""
     text = visible(text)
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -92,7 +92,7 @@ def _settings(shown: Medium) -> Any:
 
 @contextmanager
 def look(shown: Medium | None = None) -> Iterator[None]:
-    """Draw all figures within this context, for a medium or for the one around it; what was set before is set after."""
+    """Draw all figures of this context for a medium, by default the current one; earlier settings are restored."""
     token = _MEDIUM.set(shown or medium())
     try:
         with mpl.rc_context(_settings(medium())):
@@ -102,7 +102,7 @@ def look(shown: Medium | None = None) -> Iterator[None]:
 
 
 def in_sizes(draw: Callable[[], Picture | None], widths: Iterable[str]) -> Picture | None:
-    """Draw a figure for the screen, and for each of these widths of a paper at which its words can be read."""
+    """Draw a figure for the screen, and for each of these widths of a paper at which it is legible."""
     with look(SCREEN):
         picture = draw()
     files: dict[str, bytes] = {}
@@ -116,7 +116,7 @@ def in_sizes(draw: Callable[[], Picture | None], widths: Iterable[str]) -> Pictu
 def finish(name: str, caption: str, figure: Figure) -> Picture:
     """Write a figure, as PNG for the screen and as PDF for a paper, the same bytes each time.
 
-    What is higher than a page of a paper is not written.
+    Figures higher than a page of a paper are not written.
     """
     if medium().width is None:
         return Picture(name, caption, *_on_screen(figure), figure=figure)
@@ -135,9 +135,9 @@ def _written(figure: Figure, kind: str, **more: Any) -> bytes:
 
 
 def _on_screen(figure: Figure) -> tuple[bytes, int, bytes]:
-    """Return a figure as PNG, pixels of width below which its words cannot be read, and the same pixels as WebP.
+    """Return a figure as PNG, the width in pixels below which it is illegible, and the same pixels as WebP.
 
-    Flat areas pack well however little the packers try; trying hard takes as long as drawing.
+    Flat areas compress well at any level; a high level takes as long as drawing.
     """
     pixels, across = _written(figure, "rgba"), int(figure.get_figwidth() * DPI)
     whole = Image.frombuffer("RGBA", (across, len(pixels) // across // 4), pixels).convert("RGB")  # all is opaque
@@ -148,7 +148,7 @@ def _on_screen(figure: Figure) -> tuple[bytes, int, bytes]:
 
 
 def handles(results: Results, methods: Sequence[str]) -> list[Artist]:
-    """Return the entries of a legend, one a method, marked as in tables."""
+    """Return the entries of a legend, one per method, marked as in tables."""
     return [Line2D([], [], label=marked(results, m), **MARK, **style_of(results, m)) for m in methods]
 
 
@@ -159,9 +159,9 @@ def marked(results: Results, method: str) -> str:
 
 @dataclass(frozen=True)
 class Sheet:
-    """Panels side by side over one legend, placed by hand in inches: a layout engine would take as long as the rest.
+    """Panels side by side over one legend, placed in inches: a layout engine would take as long as all the rest.
 
-    They stand in rows that are at most as wide as the page; in a paper they fill its width, and are equally wide.
+    They are in rows at most as wide as the page; in a paper they fill its width, and are equally wide.
     """
 
     legend: Sequence[Artist]  #: its entries, if any
@@ -170,9 +170,9 @@ class Sheet:
     height: float
     margins: tuple[float, float, float, float]  #: around a panel, in inches: left, right, bottom, top
     before: float = 0.0  #: inches to the left of the first panel of a row, for names that all panels share
-    least: float = 3.0  #: inches that a panel takes at least in a paper, with its labels
+    least: float = 3.0  #: smallest width in inches of a panel in a paper, with its labels
     titles: Sequence[str] = ()  #: of the panels, if they have any
-    key: Sequence[str] = ()  #: lines under the panels of a paper that say what numbers in them stand for
+    key: Sequence[str] = ()  #: lines under the panels of a paper that explain the numbers in them
 
     @cached_property
     def columns(self) -> int:
@@ -247,7 +247,7 @@ class Sheet:
 
 
 def broken(text: str, inches: float) -> str:
-    """Text in lines that are at most so wide, in the medium's size of text."""
+    """Text broken into lines of at most this width, at the medium's text size."""
     if math.isinf(inches):
         return plain(text)
     return textwrap.fill(plain(text), max(8, int(inches / (0.0082 * medium().text))))
@@ -284,7 +284,7 @@ def name_ends(panel: Axes, results: Results, ends: Mapping[str, tuple[float, flo
 
 
 def spread(wanted: Sequence[float], gap: float) -> list[float]:
-    """Places at least `gap` apart, within [0, 1] if there is room, as near as possible to the wanted, rising ones."""
+    """Places at least `gap` apart, within [0, 1] if there is room, as close as possible to the rising wanted ones."""
     if not wanted:
         return []
     steps = gap * np.arange(len(wanted))

@@ -1,4 +1,4 @@
-"""Histograms of what methods learned, as a report reads them from the store. It imports nothing that draws."""
+"""Histograms of what methods learned, as a report reads them from the store. Does not import matplotlib."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def own_names(results: Results, method: str, diagnostics: Learned) -> list[str]:
 def _first(results: Results, method: str, noise: str) -> dict[str, Entry]:
     """Diagnostics of training, and those of evaluation under the plan's protocol, by name; {} where no run has any.
 
-    Those that have no numbers are omitted.
+    Those without numbers are omitted.
     """
     for run in results.of(method, noise):
         known = run.select == LAST and run.state not in ("missing", "damaged")

@@ -12,7 +12,7 @@ from reports.results import Results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: told apart with most kinds of colour vision, in figures and on the page; further methods repeat them with other lines
+#: distinguishable with most kinds of colour vision; further methods repeat them with other line styles
 #: (near to seaborn's "colorblind", whose pink, yellow and light blue cannot be seen on white: contrast here is 3 : 1)
 COLOURS = (
     "#0173b2", "#d08300", "#029e73", "#d55e00", "#c264b0", "#a86f3c", "#7b3fa0", "#808080", "#8a7d00", "#2f93cf",
@@ -51,13 +51,13 @@ PAPER = {one.name: one for one in (Medium("page", 6.9, math.inf, 8, 7, 32), Medi
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawn figure, with the sentence that stands under it."""
+    """A drawn figure with its caption."""
 
     name: str
     caption: str
     png: bytes  #: for the screen
-    least: int  #: pixels of width below which its words cannot be read on the screen
-    webp: bytes = b""  #: the same pixels in less than half of the bytes, for the page
+    least: int  #: width in pixels below which it is illegible on the screen
+    webp: bytes = b""  #: the same pixels in less than half the bytes, for the page
     pdf: Mapping[str, bytes] = field(default_factory=dict)  #: by the names of `PAPER`, where it fits
     #: what the files were made from
     figure: Figure | None = field(default=None, compare=False)

@@ -12,7 +12,7 @@ from reports.papers.layouts import PAPERS, Layout, Paper
 from reports.papers.published import Published, read
 from reports.tables.table import Cell, Column, Row, Table
 
-FEW = 3  #: numbers of a column from which on they alone say how many decimals it has
+FEW = 3  #: numbers of a column that suffice to tell how many decimals it has
 Place = tuple[str, str]  #: heading over it, its own label
 Beside = Callable[[Published, Sequence[Published]], tuple[Cell, str]]
 """(printed number, all of its row) -> our cell and the label of our method, "" where none stands beside it."""
@@ -101,7 +101,7 @@ def alone(table: Printed) -> Table:
 
 
 def beside(table: Printed, own: Beside, notes: Sequence[str]) -> Table:
-    """Right of each printed column one of ours, with the difference. Without a heading the column's label is above."""
+    """To the right of each printed column one of ours, with the difference; under the column's heading or label."""
     columns: list[Column] = []
     for head, label in table.columns:
         above, theirs = (head, label) if head else (label, "paper")

@@ -1,4 +1,4 @@
-"""The papers' main orderings, results/published/claims.yaml, and whether a suite's seeds show them.
+"""The papers' main orderings, results/published/claims.yaml, and whether they hold in a suite.
 
 Paired t-tests; Holm's correction over the claims of one paper that can be tested under one noise.
 """
@@ -100,7 +100,7 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        """ "does not hold" means that the opposite is shown."""
+        """ "does not hold" means that the opposite is significant."""
         if self.test is None or self.p is None:
             return "not tested"
         if self.p > LEVEL:
@@ -109,7 +109,7 @@ class Judged:
 
     @property
     def detectable(self) -> float | None:
-        """The smallest difference that these seeds show with 80 % power, at 5 % and unadjusted."""
+        """The smallest difference that these seeds detect with 80 % power, at 5 % and unadjusted."""
         return detectable(self.test.n) * self.test.std if self.test else None
 
 

@@ -1,4 +1,4 @@
-"""CLAIMS.md: for each paper its main orderings as printed, and what a suite's seeds say of each."""
+"""CLAIMS.md: the main orderings of each paper as printed, and whether each holds in a suite."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _READING = (
 
 @dataclass(frozen=True)
 class ClaimsPart:
-    """What a comparison says of the claims that it judges, as lines of Markdown."""
+    """The outcome of the claims that a comparison judges, as lines of Markdown."""
 
     counts: list[tuple[str, list[int]]]  #: a paper's title and how many of its orderings have each verdict
     judge: list[str]  #: the suite, its seeds, whether it can speak of robustness, and what its measures are

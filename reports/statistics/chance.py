@@ -1,4 +1,4 @@
-"""Which numbers are above chance at all: a column without one compares nothing, a row without one has not learned."""
+"""Which numbers are above chance: a column without any compares nothing, a row without any has not learned."""
 
 from __future__ import annotations
 

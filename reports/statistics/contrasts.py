@@ -1,4 +1,4 @@
-"""Every method against the suite's baseline, column by column: gains over seeds, what is shown, what could be.
+"""Every method against the suite's baseline, column by column: gains over seeds, significance, detectability.
 
 Gains are method minus baseline where higher is better, and baseline minus method where lower is.
 """
@@ -26,7 +26,7 @@ MARGIN = 0.1  #: share of the oracle's gain within which a method is practically
 
 @dataclass(frozen=True)
 class Detectable:
-    """The smallest difference from the baseline that a column's seeds show with 80 % power, at 5 %."""
+    """The smallest difference from the baseline that a column's seeds detect with 80 % power, at 5 %."""
 
     value: float  #: of one method alone: median over methods
     adjusted: float  #: if all rows are tested, by Bonferroni's level, which is Holm's first
@@ -93,7 +93,7 @@ class Contrast:
         return {label for label, p in zip(self.gains, steps, strict=True) if p <= LEVEL}
 
     def verdicts(self, label: str) -> tuple[str, ...]:
-        """ "better" or "worse", and "practically the same"; () if nothing is shown."""
+        """ "better" or "worse", and "practically the same"; () if inconclusive."""
         test = self.gains.get(label)
         apart = ("better" if test.value > 0 else "worse",) if test and test.is_significant else ()
         return (*apart, "practically the same") if label in self.same else apart
@@ -115,7 +115,7 @@ class Contrast:
 
     @cached_property
     def resolution(self) -> Ratio | None:
-        """The oracle's gain in smallest detectable differences."""
+        """The oracle's gain divided by the smallest detectable difference."""
         if self.gap is None or self.detectable is None or not self.detectable.value:
             return None
         return over_spread(self.gap, self.detectable.value, self.detectable.n)

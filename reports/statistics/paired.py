@@ -1,4 +1,4 @@
-"""Means over seeds, and which differences are more than chance.
+"""Means over seeds, and which differences are significant.
 
 All methods of a column were run with the same seeds, which decide initial weights, order and corrupted pairs, so every
 test is of differences paired by seed: Student's t with n - 1 degrees of freedom for these two methods alone, and Holm's
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 LEVEL = 0.05  #: of Holm's procedure over the comparisons of one column
-MINIMUM = 3  #: seeds below which nothing is compared
+MINIMUM = 3  #: fewest seeds of a comparison
 
 SAME = 1e-9  #: a spread of at most this share of what it is compared with is rounding
 
@@ -55,7 +55,7 @@ class Difference:
 
     @property
     def is_significant(self) -> bool:
-        """Whether it is shown at `LEVEL` in its family of tests. Its interval leaves out 0 then, and only then."""
+        """Whether it is significant at `LEVEL` in its family of tests. Its interval excludes 0 then, and only then."""
         return self.adjusted <= LEVEL
 
     def at(self, level: float) -> Difference:
@@ -95,7 +95,7 @@ def holm(tests: Mapping[Key, Difference]) -> dict[Key, Difference]:
     """A family of tests: p adjusted by Holm, and the interval of each at the level at which its step tests it.
 
     The i-th smallest of m p-values is tested at `LEVEL` / (m - i + 1), until one is not rejected: that step's level is
-    the one of all that are left. So an interval leaves out 0 where the difference is significant, and only there.
+    the one of all that are left. So an interval excludes 0 exactly where the difference is significant.
     """
     steps = adjusted([test.p for test in tests.values()])
     rejected = int((steps <= LEVEL).sum())
@@ -124,7 +124,7 @@ class Pairwise:
     labels: tuple[str, ...]
     gap: Floats  #: difference of the means, NaN if they share no seed
     p: Floats  #: of the paired t-test, two-sided; NaN below `MINIMUM` shared seeds and for a method with itself
-    shown: NDArray[np.bool_]  #: the row's method is higher by more than chance: Holm over all pairs of the column
+    shown: NDArray[np.bool_]  #: the row's method is significantly higher: Holm over all pairs of the column
 
 
 def pairwise(values: Values) -> Pairwise:

@@ -1,4 +1,4 @@
-"""How large a difference a paired t-test can show, by the noncentral t distribution.
+"""How large a difference a paired t-test can detect, by the noncentral t distribution.
 
 Differences are in units of their own standard deviation over seeds.
 """
@@ -14,8 +14,8 @@ from scipy.special import gammaincinv, nctdtr
 
 from reports.statistics.paired import LEVEL, t_limit
 
-POWER = 0.8  #: the chance with which a detectable difference is shown
-MAX_SEEDS = 1000  #: beyond which nobody counts
+POWER = 0.8  #: the probability with which a detectable difference is detected
+MAX_SEEDS = 1000  #: largest number of seeds that is searched
 
 
 def power(effect: float, n: int, level: float = LEVEL) -> float:
@@ -33,7 +33,7 @@ def spread_limits(freedom: int) -> tuple[float, float]:
 
 @lru_cache(maxsize=1024)
 def detectable(n: int, level: float = LEVEL) -> float:
-    """The smallest difference, in standard deviations of differences, that n >= 2 seeds show with `POWER`."""
+    """The smallest difference, in standard deviations of differences, that n >= 2 seeds detect with `POWER`."""
     high = 1.0
     while power(high, n, level) < POWER:
         high *= 2
@@ -41,5 +41,5 @@ def detectable(n: int, level: float = LEVEL) -> float:
 
 
 def seeds_for(effect: float, level: float = LEVEL) -> int | None:
-    """The fewest seeds that show a difference of `effect` > 0 standard deviations with `POWER`, at most `MAX_SEEDS`."""
+    """Fewest seeds that detect a difference of `effect` > 0 standard deviations with `POWER`, at most `MAX_SEEDS`."""
     return next((n for n in range(2, MAX_SEEDS + 1) if power(effect, n, level) >= POWER), None)

@@ -17,7 +17,7 @@ from reports.tables.table import signed
 from reports.vocabulary import family
 
 TRAINED_OUT = 0.03  #: share of its level below which the gain of the last quarter of a run has to be
-LEARNED_WRONG = 0.05  #: by how much the baseline's share of memorised wrong captions has to exceed chance
+LEARNED_WRONG = 0.05  #: by how much the baseline's share of memorised wrong captions must exceed chance
 ONE_ORDER = 0.9  #: share of the rank correlation that one order alone would give, from which on it is one order
 QUARTER = 0.75  #: share of a run at which its last quarter begins
 
@@ -110,7 +110,7 @@ def _learned_wrong(results: Results, noise: str) -> Check:
 
 
 def _trained_out(results: Results, contrasts: Mapping[str, Contrast], noise: str, rows: Sequence[str]) -> Check:
-    """(a) Are the baseline, the oracle and the rows in question at the end of what training gives them?"""
+    """(a) Have the baseline, the oracle and the rows in question converged?"""
     own = contrasts[noise]
     asked = list(dict.fromkeys(filter(None, (own.baseline, own.oracle, *rows))))
     gains = {label: _last_quarter(results, contrasts, noise, label) for label in asked}
@@ -158,7 +158,7 @@ def _at(results: Results, noise: str, label: str, at: float) -> dict[int, float]
 
 
 def _own_order(results: Results, contrasts: Mapping[str, Contrast], noise: str) -> Check:
-    """(b) Is the order of the rows under noise another one than on clean pairs?"""
+    """(b) Does the order of the rows under noise differ from the order on clean pairs?"""
     clean, own = contrasts.get(results.clean(noise) or ""), contrasts[noise]
     sides = [{label: one.values[label] for label in one.ranked if label in one.values} for one in (clean, own) if one]
     agreed = agreement_of(noise, *sides) if clean else None

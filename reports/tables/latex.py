@@ -19,7 +19,7 @@ from reports.tables.table import Cell, Column, Row, Table, marks, words
 WIDTH = 138  #: characters side by side, scaled down to the width of a page, that can still be read
 FULL = 110  #: characters side by side that need no scaling
 COLUMN = 62  #: as `WIDTH`, in one of two columns
-LINES = 54  #: of a page that a table may fill, besides its caption and notes
+LINES = 54  #: lines of a page that a table may fill, besides its caption and notes
 LONGEST = 80  #: characters of one text in a table; TeX knows no width of 6 m
 FLOATS = r"\extrafloats{1000}\maxdeadcycles=1000"  #: LaTeX holds 52 by itself, and gives up after 100 rounds
 NEEDS = rf"% Needs \usepackage{{booktabs,graphicx}}, and {FLOATS} where tables follow each other without text."
@@ -220,7 +220,7 @@ def _label(table: Table, place: int) -> str:
 
 
 def _brief(text: str) -> str:
-    """Text of a cell, as `escape` writes it; a longer one is cut."""
+    """Text of a cell, as `escape` writes it; long text is truncated."""
     return escape(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…")
 
 

@@ -129,8 +129,8 @@ class Row:
     method: str = ""  #: the plan's label of the method; "" for rows of no method
     compared: bool = True  #: whether it takes part in the comparison of its column
     fidelity: str = ""  #: how the method's adapter was checked
-    uses: str = ""  #: what it was trained on that no method knows
-    unlearned: bool = False  #: whether its primary metric is at chance, so that nothing of it is tested
+    uses: str = ""  #: knowledge that no method has and this row uses
+    unlearned: bool = False  #: whether its primary metric is at chance, so that it takes part in no test
     cite: str = ""  #: BibTeX key that LaTeX cites behind its label
 
     @property
@@ -184,7 +184,7 @@ def in_one_scale(table: Table) -> Table:
 
 OVER_BUDGET = "†"  #: the mark of a cell
 UNVERIFIED = "‡"  #: the mark of a method
-TOLD = "§"  #: the mark of a row that was told what no method knows
+TOLD = "§"  #: the mark of a row that uses what no method knows
 UNLEARNED = "¶"  #: the mark of a row that has not learned under a noise
 
 
