@@ -1,4 +1,4 @@
-"""Pairs of one's own, here 600 drawn shapes with captions, as webdataset shards: `python own_data.py`, seconds."""
+"""Your own pairs, here 600 drawn shapes with captions, as webdataset shards: `python own_data.py`, seconds."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Features of one's own encoders, here drawn numbers in their place: `python own_features.py`, seconds.
+"""Features of your own encoders, here random numbers instead: `python own_features.py`, seconds.
 
 Heads are trained on them, which is CLIP's or any other loss on frozen encoders.
 """

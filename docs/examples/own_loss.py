@@ -1,4 +1,4 @@
-"""A loss of one's own beside CLIP, at the same cost and on the same noise: `python own_loss.py`, seconds."""
+"""Your own loss compared with CLIP, at the same cost and on the same noise: `python own_loss.py`, seconds."""
 
 from dataclasses import dataclass
 

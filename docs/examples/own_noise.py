@@ -1,4 +1,4 @@
-"""A kind of noise of one's own: captions change places with others of as many words. `python own_noise.py`, seconds."""
+"""Your own kind of noise: captions are exchanged with others of as many words. `python own_noise.py`, seconds."""
 
 import numpy as np
 
@@ -28,5 +28,5 @@ def same_length(pairs: Pairs, _settings: object, rate: float, seed: int) -> Nois
 if __name__ == "__main__":
     KINDS.add(NoiseKind("same_length", "captions of equal length", "pairs swap captions of equal length", same_length))
     suite = bench.load_suite("smoke", ["noise={kind: same_length, rates: [0.4]}"])
-    bench.run_suite(suite, "results", jobs=1)  # other processes know the kinds of the catalogue alone
+    bench.run_suite(suite, "results", jobs=1)  # other processes know only the kinds of the catalogue
     print(bench.Results("results").table("noise_detection").filter(regex="^method|AUROC$"))

@@ -12,7 +12,7 @@ from methods.protocol import About, Batch, Facts, Tensors
 
 @dataclass(frozen=True)
 class TrustConfig:
-    momentum: float = 0.7  #: share of a pair's trust that stays when the pair is seen again
+    momentum: float = 0.7  #: share of a pair's trust that is kept when the pair is seen again
 
     def __post_init__(self) -> None:
         check(self, "momentum", 0 <= self.momentum < 1, "in [0, 1)")
@@ -30,7 +30,7 @@ class Trust(Contrastive):
         bibtex="",
     )
     Config = TrustConfig
-    trust: Tensor  #: [N], one number a training pair; a buffer, so it lies in checkpoints and survives a kill
+    trust: Tensor  #: [N], one number per training pair; a buffer, so it is in checkpoints and survives a kill
 
     def __init__(self, config: Any, facts: Facts) -> None:
         super().__init__(config, facts)

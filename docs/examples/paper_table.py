@@ -1,4 +1,4 @@
-"""A paper's table with one's own rows beside the printed ones, as LaTeX: `python paper_table.py`, seconds.
+"""A paper's table with your own rows next to the printed ones, as LaTeX: `python paper_table.py`, seconds.
 
 A run of seconds stands in for suites/nuclr_cc3m.yaml, whose numbers mean something.
 """
