@@ -131,7 +131,7 @@ def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: 
     test = None if lost else difference(own, other)
     return Line(
         noise=noise,
-        what=f"{short(family(named[1])).lower()} {column.group} {column.label}",
+        what=f"{short(family(named[1])).lower()} {column.group} {column.in_words}",
         a=cells[a],
         b=cells[b],
         higher_is_better=bool(column.higher_is_better),

@@ -135,14 +135,11 @@ def _written(figure: Figure, kind: str, **more: Any) -> bytes:
 
 
 def _on_screen(figure: Figure) -> tuple[bytes, int, bytes]:
-    """Return a figure as PNG, the width in pixels below which it is illegible, and the same pixels as WebP.
-
-    Flat areas compress well at any level; a high level takes as long as drawing.
-    """
+    """Return a figure as PNG, the width in pixels below which it is illegible, and the same pixels as WebP."""
     pixels, across = _written(figure, "rgba"), int(figure.get_figwidth() * DPI)
     whole = Image.frombuffer("RGBA", (across, len(pixels) // across // 4), pixels).convert("RGB")  # all is opaque
     png, webp = io.BytesIO(), io.BytesIO()
-    whole.save(png, "PNG", dpi=(DPI, DPI), compress_level=1)
+    whole.save(png, "PNG", dpi=(DPI, DPI), compress_level=1)  # higher gains little
     whole.save(webp, "WEBP", lossless=True, method=2, quality=0)
     return png.getvalue(), round(figure.get_figwidth() * PER_INCH), webp.getvalue()
 

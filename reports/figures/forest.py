@@ -38,7 +38,7 @@ def forest(results: Results) -> Picture | None:
             panel.xaxis.set_major_locator(MaxNLocator(3))
     column = shown[0].measure.column
     caption = (
-        f"{column.label}: mean difference from {results.named(results.baseline)} over seeds with its interval, "
+        f"{column.in_words}: mean difference from {results.named(results.baseline)} over seeds with its interval, "
         "adjusted by Holm over the methods of the panel. Filled: significant. Right of the line is better."
     )
     if any(one.is_resolved for one in shown):
@@ -66,7 +66,7 @@ def answer(results: Results) -> Picture | None:
     is_are = f"{count or 'No'} of {len(labels)} methods {'is' if count < 2 else 'are'}"
     sheet = Sheet((), 1, 6.2, height, (0.15, 0.3, 0.45, 0.55), names)
     column = one.measure.column
-    panel = sheet.panel(0, xlabel=f"worse   ←   {base}   →   better: difference in {column.label}, points")
+    panel = sheet.panel(0, xlabel=f"worse   ←   {base}   →   better: difference in {column.in_words}, points")
     panel.set_title(f"{is_are} significantly better than {base}\n{plain(one.noise)}")
     for place, label in enumerate(labels):
         test, colour = one.gains[label], SIGNIFICANT if one.gains[label].is_significant else INCONCLUSIVE
@@ -74,7 +74,7 @@ def answer(results: Results) -> Picture | None:
         panel.plot(100 * test.value, place, "o", color=colour, markersize=4)
     panel.axvline(0, color="#888888", linewidth=0.8)
     caption = (
-        f"{column.label} under {one.noise}: mean difference from {base} over {one.seeds} seeds with its interval, "
+        f"{column.in_words} under {one.noise}: mean difference from {base} over {one.seeds} seeds with its interval, "
         "adjusted by Holm over the methods. Blue: significant; grey: inconclusive."
     )
     if one.gap and one.is_resolved:

@@ -24,7 +24,7 @@ NAMED = 4  #: methods that a sentence names; the table has them all
 def question(results: Results) -> str:
     """The question that the suite's primary metric answers."""
     measure = next((one.measure for one in headline_contrasts(results)), None)
-    what = measure.column.label if measure else " ".join(primary(results))
+    what = measure.column.in_words if measure else " ".join(primary(results))
     lower = "" if measure is None or measure.column.higher_is_better else " (lower is better)"
     return f"Is a method significantly better than {results.named(results.baseline)} on {what}{lower}?"
 
@@ -66,8 +66,7 @@ def scoreboard(results: Results) -> list[tuple[str, ...]]:
 
 
 def next_step(results: Results) -> str:
-    """The command that answers more: further seeds where they decide, with the minutes they take here, or a method's
-    comparison; "" before the first number."""
+    """The next command: more seeds where they decide, with their minutes, or a comparison; "" before any number."""
     tests = [
         (abs(test.value) / test.std, one, label)
         for one in headline_contrasts(results.longest)

@@ -53,8 +53,7 @@ class Comparison:
 
 
 def render(root: Path, out: Path) -> list[Path]:
-    """Write page, tables and their sums of every comparison below `root` to `out`, and what is said over all; the index
-    comes last.
+    """Write page, tables and checksums of each comparison below `root` to `out`, and the pages over all, index last.
 
     Nothing is written unless every archive is whole. Raises UserError for a folder without comparisons, and for an
     archive that is damaged, forged or holds another number of suites than one.

@@ -105,7 +105,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """What stands in a column, and which way is better (None: no better or worse)."""
+    """The content of a column, and whether higher is better (None: neither)."""
 
     name: str  #: unique within its table
     label: str
@@ -114,14 +114,19 @@ class Column:
     higher_is_better: bool | None = True
     description: str = ""
     chance: float | None = None  #: expected score of a uniformly random guess
-    most: float = 1.0  #: the best score that is possible, of scores
+    most: float = 1.0  #: the largest possible score
     scale: Scale | None = None  #: of all costs of the column, so that they can be compared at a glance
     at_chance: bool = False  #: whether no row is significantly above chance, so that the column ranks nothing
+
+    @property
+    def in_words(self) -> str:
+        """The label in a sentence, where "attack" is "attack success"."""
+        return f"{self.label} success" if self.label.endswith("attack") else self.label
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of cells, one for each column."""
+    """A row of cells, one for each column."""
 
     label: str
     cells: tuple[Cell, ...]

@@ -75,7 +75,7 @@ def test_a_number_that_a_measured_task_does_not_have_is_not_applicable(
     store.write_plan(SUITE, plan)
     table = by_name(store)["attack_success"]
     place = {column.label: number for number, column in enumerate(table.columns)}
-    assert cell_of(table, "clip", NOISY, place["attack success"]).value is not None
+    assert cell_of(table, "clip", NOISY, place["attack"]).value is not None
     assert cell_of(table, "clip", NOISY, place["no trigger"]).state == "not applicable"
     assert cell_of(table, "siglip", NOISY, place["no trigger"]).state == "missing"
     plan["primary"] = {"dataset": "emoji/iid", "task": "attack_success/concept", "metric": "attack_success"}

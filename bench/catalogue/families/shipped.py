@@ -23,7 +23,7 @@ _PROMPTS = {
     "bprw_5": "BPRW K=5",
     "bprw_9": "BPRW K=9",
 }
-_ATTACKS = {"attack_success": "attack success", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"}
+_ATTACKS = {"attack_success": "attack", "without_trigger": "no trigger", "clean_accuracy": "clean top-1"}
 
 
 def _emoji(*tasks: PackageTask) -> Mapping[str, tuple[PackageTask, ...]]:
