@@ -194,4 +194,4 @@ def _wrong(text: str, letters: int) -> str:
     """Return what is wrong with a text; "" for a good one."""
     if match := _CONTROL.search(text):
         return f"holds the control character U+{ord(match[0]):04X}; remove it"
-    return f"has {len(text):,} letters; at most {letters:,}" if len(text) > letters else ""
+    return f"has {len(text):,} characters; at most {letters:,}" if len(text) > letters else ""

@@ -68,8 +68,8 @@ def pack(
 
     store = store_at(results)
     outcome = packed(suite_name(suite, store), store, out)
-    echo(*(f"left out: {line}" for line in outcome.unfinished))
-    echo(*(f"left out: {line}" for line in outcome.damaged), err=True)
+    echo(*(f"omitted: {line}" for line in outcome.unfinished))
+    echo(*(f"omitted: {line}" for line in outcome.damaged), err=True)
     echo(f"{out}: {outcome.runs} runs, {_mib(outcome.bytes)}")
     exit_if(outcome.damaged)
 

@@ -18,7 +18,7 @@ FLAT_SHARE = (
 
 
 def space_of(tune: TuneSettings, entry: MethodEntry) -> Space:
-    """Return what the trials of a row vary: the suite's ranges and its method's space, but nothing the row fixes."""
+    """Return what the trials of an entry vary: the suite's ranges and the method's space, not what the entry sets."""
     ranges: dict[str, tuple[float, float] | None] = {"lr": tune.lr, "weight_decay": tune.weight_decay}
     suite = {name: Log(*bounds) for name, bounds in ranges.items() if bounds and name not in entry.recipe}
     own = registry.find_method(entry.method).space

@@ -154,7 +154,7 @@ class RunWriter(RunStore):
         return self.fence.publish_folder(f"{self._below}{name}", content)
 
     def set_aside(self, name: str) -> Path:
-        """Rename a damaged file to the first free name `NAME.damaged-N` beside it; return the new path."""
+        """Rename a damaged file to the first free name `NAME.damaged-N` next to it; return the new path."""
         return self.fence.set_aside(self._below + name)
 
     def discard(self, name: str) -> None:

@@ -45,7 +45,7 @@ class Suite(Model):
     seeds: Annotated[tuple[Seed, ...], NonEmptyList, NoDuplicates] = (0,)  #: three or more give intervals and tests
     #: what a run may spend, or a list of budgets in one unit, each with runs and a learning-rate schedule of its own
     budget: Budgets
-    #: total: an entry pays the run that it starts from with half of its budget; additional: that run comes on top
+    #: total: an entry pays for the run that it starts from with half of its budget; additional: it comes on top
     budget_rule: Literal["total", "additional"] = "total"
     #: the two encoders, or a list of several with a `label` each; methods are compared within each
     towers: Towers = (TowerSettings(),)

@@ -19,9 +19,9 @@ class TuneSettings(Model):
     """
 
     trials: Annotated[int, Field(ge=2, le=1000)]  #: settings of every entry that are tried, its own among them
-    #: of one run, or a rising list: all settings run at the first, the best go on; null = the suite's first
+    #: of one run, or a rising list: all settings run at the first, the best advance; null = the suite's first
     budget: Budgets | None = None
-    keep: Annotated[float, Field(gt=0, lt=1)] = 0.25  #: share of the settings that goes on to the next budget
+    keep: Annotated[float, Field(gt=0, lt=1)] = 0.25  #: share of the settings that advances to the next budget
     #: at the last budget, the first alone before; none of the suite's
     seeds: Annotated[tuple[Seed, ...], Field(min_length=3, strict=False), NoDuplicates] = (1000, 1001, 1002)
     #: validation pairs that score trials: clean, with the run's noise, or clean and held out by concept; an entry with
