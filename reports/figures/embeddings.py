@@ -54,7 +54,7 @@ def embeddings(results: Results) -> Picture | None:
     caption = (
         f"Training pairs{noise} by their embeddings, as training saw them: PCA, then t-SNE. A dot is an image, a "
         "triangle its text, a line joins a pair. What is close was close in that space; distances "
-        "of far groups mean nothing, and scales differ." + ("" if count else " No fixed set of pairs is corrupted.")
+        "between far groups mean nothing; scales differ." + ("" if count else " No fixed set of pairs is corrupted.")
     )
     lacking = [run.method for run, places in read.values() if places is None]
     return finish("embeddings", caption + (f" Unreadable: {', '.join(lacking)}." if lacking else ""), sheet.figure)
