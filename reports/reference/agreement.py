@@ -173,7 +173,7 @@ def _outcome(main: Ranking, found: Sequence[Agreement]) -> str:
     ends = [f"{end(one.rho for one in found):.2f}" for end in (min, max)]
     same, opposite = sum(one.same for one in found), sum(one.opposite for one in found)
     return (
-        f"Beside {markdown(main.suite)}, rank correlations are {ends[0]} to {ends[1]}; of the pairs of methods that "
+        f"With {markdown(main.suite)}, rank correlations are {ends[0]} to {ends[1]}; of the pairs of methods that "
         f"are significantly different on both sides, {same} are in the same order and {opposite} in the opposite one."
     )
 

@@ -73,8 +73,8 @@ def claims_text(parts: Sequence[ClaimsPart]) -> str:
     lines = [
         "# What the papers print, and what holds here",
         "",
-        f"Of the papers' orderings, each under the noise rates of its paper, {holds} hold here, of {opposite} "
-        f"the opposite is shown, {inconclusive} are inconclusive and {untested} were not tested.",
+        f"Of the papers' orderings, each under the noise rates of its paper, {holds} hold here, {opposite} "
+        f"do not hold, {inconclusive} are inconclusive and {untested} were not tested.",
         "",
         *markdown_table(["orderings of", *VERDICTS], [[markdown(title), *map(str, own)] for title, own in counts]),
         *(line for text in _READING for line in ("", text)),

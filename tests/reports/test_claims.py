@@ -154,7 +154,7 @@ def test_the_page_counts_and_escapes(bounded: Store) -> None:
     claims = of(claim("sogclr", "clip"), claim("clip", "sogclr"), claim("nobody", "clip"))
     text = claims_text([claims_part(results, claims)])
     assert "n = 5 seeds (0, 1, 2, 3, 4)." in text
-    assert "1 hold here, of 1 the opposite is shown, 0 are inconclusive and 1 were not tested." in text
+    assert "1 hold here, 1 do not hold, 0 are inconclusive and 1 were not tested." in text
     assert f"| {PAPERS['ncu'].title} | 1 | 1 | 0 | 1 |" in text
     assert "Small \\<towers\\>." in text
     row = next(line for line in text.splitlines() if line.startswith("| SOGCLR"))
