@@ -81,7 +81,7 @@ MANY = ",".join(map(str, range(9000)))
 
 SUITES = [  # what follows a good suite, or replaces its second line, and what is said of it
     ("tables: {paper: ncu, numbers: ['1'], rows: {clip: {metod: x}}}", "5: tables.rows.clip.metod: unknown key; did"),
-    ("tables: {paper: ncu, numbers: ['1'], rows: {clip: 3}}", "5: tables.rows.clip.0: 3 should be a mapping"),
+    ("tables: {paper: ncu, numbers: ['1'], rows: {clip: 3}}", "5: tables.rows.clip: 3 should be a mapping"),
     ("tables: {paper: nuc, numbers: ['1']}", "5: tables.paper: no paper 'nuc'; did you mean 'nuclr'?"),
     ("tables: {paper: ../README, numbers: ['1']}", "5: tables.paper: no paper '../README'"),
     ("description: a\x00b", "5: not valid YAML: the character U+0000 is not allowed; remove it"),
