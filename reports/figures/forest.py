@@ -63,7 +63,7 @@ def answer(results: Results) -> Picture | None:
     base, count = results.named(results.baseline), sum("better" in one.verdicts(label) for label in labels)
     drawn = [marked(results, label) for label in labels]
     names, height = 0.2 + medium().letter * max(map(len, drawn)), 1.2 + 1.25 * medium().line * len(labels)
-    is_are = f"{count or 'No'} of {len(labels)} methods {'is' if count < 2 else 'are'}"
+    is_are = f"{count or 'None'} of {len(labels)} methods {'is' if count < 2 else 'are'}"
     sheet = Sheet((), 1, 6.2, height, (0.15, 0.3, 0.45, 0.55), names)
     column = one.measure.column
     panel = sheet.panel(0, xlabel=f"worse   ←   {base}   →   better: difference in {column.in_words}, points")
