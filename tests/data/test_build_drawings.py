@@ -129,7 +129,7 @@ def test_the_committed_comparison_runs_on_it(
     tool: ModuleType, evaluation_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, small = load_suite(SUITE), load_suite(SUITE, SMALL)
-    assert (len(whole.methods), whole.seeds, whole.noise.rates) == (12, (0, 1, 2, 3, 4), (0.0,))
+    assert (len(whole.methods), whole.seeds, whole.noise[0].rates) == (12, (0, 1, 2, 3, 4), (0.0,))
     assert {run.block for run in whole.cells()} == {"natural noise"}
     primary = EvaluationPlan(whole.data, whole.evaluate).primary()
     assert primary == {"dataset": "drawings_captions", "task": "retrieval", "metric": "mean_recall"}
