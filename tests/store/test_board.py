@@ -267,7 +267,7 @@ def test_a_good_bundle_is_accepted(bundle: Path) -> None:
 
 
 FORGED = [
-    (changed_metric, r"score: .* top1 is 0\.\d+, and its outcomes give 0"),
+    (changed_metric, r"score: .* top1 is 0\.\d+, and its per-example results give 0"),
     (changed_settings, "the run's id is not the digest of its address"),
     (over_budget, "ledger: over budget: 256 samples of 128 were spent"),
     (more_flops, "ledger: flops: is .* and its steps take"),
@@ -284,7 +284,7 @@ FORGED = [
     (other_family, "its records belong to no family of tasks that this version knows"),
     (other_task, "evaluations/.*: holds emoji/other .*, which has another key"),
     (other_direction, "evaluations/.*: higher_is_better of .* is false"),
-    (more_examples, r"n: .* says [0-9,]+ examples, and its outcomes are of"),
+    (more_examples, r"n: .* says [0-9,]+ examples, and its per-example results have"),
     (of_settings("towers", image="ViT-B-32"), "towers: differs from the address"),
     (of_settings("towers", image_start="a.pt"), "towers: differs from the address"),
     (of_settings("", start="weights.safetensors"), "start: differs from the address"),
@@ -339,7 +339,7 @@ def test_the_same_bundle_twice_and_other_scores_of_one_run_are_duplicates(bundle
     changed_metric(content)
     written(tmp_path / "b.tar.xz", content)
     (alone,) = check_folder([tmp_path / "b.tar.xz"])
-    assert any("outcomes give" in problem for problem in alone.problems)
+    assert any("per-example results give" in problem for problem in alone.problems)
 
 
 @pytest.mark.promise("no change of a bundle changes its rows on the board")

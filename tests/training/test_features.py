@@ -134,7 +134,9 @@ def test_a_method_that_features_do_not_suit_has_cells_that_say_so(made: tuple[Su
     assert cells["clip", "mlp, 25 % shuffled captions"] == "value"
     assert cells["cyclip", "mlp, 25 % shuffled captions"] == "missing"
     assert any(reason in note for note in table.footnotes)
-    assert any("images by made up (12 numbers), texts by made up (10 numbers)" in note for note in table.footnotes)
+    assert any(
+        "images by made up (12 dimensions), texts by made up (10 dimensions)" in note for note in table.footnotes
+    )
     assert any("further views of an image: 2 stored views" in note for note in table.footnotes)
     assert any(line.startswith(f"not applicable: {reason}") for line in dry_run(suite, store.root))
 
@@ -157,7 +159,7 @@ def test_what_nothing_can_be_trained_on_is_a_mistake(tmp_path: Path, features: P
         suite_of(tmp_path, features, towers={**TOWERS, "head": {"hidden": 5}})
     with pytest.raises(UserError, match=r"towers\.head: is of towers on stored features"):
         suite_of(tmp_path, features, towers={"head": {"kind": "linear"}})
-    with pytest.raises(UserError, match="toys, stored features: not there"):
+    with pytest.raises(UserError, match="toys, stored features: not found"):
         plan(suite_of(tmp_path, features, data={**data, "features": "nowhere"}).runs(), Store(tmp_path))
 
 
