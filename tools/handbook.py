@@ -72,9 +72,8 @@ SETTINGS = """\
 # All settings of a suite
 
 Generated from the models that read a suite; [Write a suite](../suites.md) is the tutorial. In a type, `null` is
-YAML's word for "not given". Settings marked † change no result: a run keeps its id when they change. So do labels,
-descriptions and the sections `evaluate`, `select`, `tune`, `slurm`, `ray`, `tables` and `baseline`. Everything else
-is part of the id.
+YAML's word for "not given". A run keeps its id when settings marked † change, as with labels, descriptions and the
+sections `evaluate`, `select`, `tune`, `slurm`, `ray`, `tables` and `baseline`. Everything else is part of the id.
 
 A suite that has every section, `docs/examples/every_section.yaml`:
 
