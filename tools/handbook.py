@@ -334,8 +334,8 @@ def noise_pages() -> dict[str, str | bytes]:
 
 def _examples(kind: NoiseKind) -> Iterator[tuple[bytes, str, str]]:
     """Yield pairs of a batch that the noise changes: the picture that training sees, own and given first caption."""
-    options = _OPTIONS.get(kind.name, "{}")
-    suite = load_suite("quickstart", ["data.size=64", f"noise={{kind: {kind.name}, rates: [0.4], options: {options}}}"])
+    noisy = f"noise={{kind: {kind.name}, rates: [0.4], options: {_OPTIONS.get(kind.name, '{}')}}}"
+    suite = load_suite("quickstart", ["data.size=64", "methods=[clip]", noisy])
     pairs: Pairs = data_source(suite.data).pairs()
     noise = kind.make(pairs, suite.noise[0], 0.4, 0)
     rows = np.arange(0, len(pairs), len(pairs) // _BATCH)

@@ -153,7 +153,7 @@ def dump(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def publish_folder(target: Path, files: dict[str, bytes], inside: Path) -> bool:
+def publish_folder(target: Path, files: dict[str, bytes], inside: Path | None = None) -> bool:
     """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists.
 
     What is there, but is no folder, is set aside.

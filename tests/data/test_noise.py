@@ -247,7 +247,9 @@ def test_ncr_index_files(tmp_path):
     with pytest.raises(UserError, match=r"no\.npy: not a NumPy index file"):
         import_ncr(tmp_path / "no.npy", pairs)
     np.save(tmp_path / "five.npy", np.arange(100) // 5)
-    with pytest.raises(UserError, match=r"one row per caption: `bench data index --each-caption`"):
+    with pytest.raises(
+        UserError, match=r"one image and one row per caption are needed: `bench data index --each-caption`"
+    ):
         import_ncr(tmp_path / "five.npy", pairs)
 
 

@@ -112,7 +112,7 @@ def test_packed_indexed_and_read_it_is_what_it_was(form: str, tmp_path: Path) ->
     make, options = FORM[form]
     source = make(tmp_path / "input")
     (line,) = pack_shards(source, tmp_path / "out", options, per_shard=2, workers=1)
-    assert line == f"{tmp_path / 'out'}: 3 pairs in 2 shards; left out none"
+    assert line == f"{tmp_path / 'out'}: 3 pairs in 2 shards; omitted none"
     own = {key_of(name): text for name, text in zip(names(tmp_path / "input"), CAPTIONS, strict=True)}
     assert list(own) == ["one", "two_v2", "sub/three"]
     keys = [f"{number:09d}" for number in range(3)] if form == "table" else list(own)

@@ -41,7 +41,7 @@ def suite(tmp_path: Path) -> bench.Suite:
 
 
 @pytest.mark.parametrize(
-    ("only", "seeds", "said"), [(["clap"], [], "--only clap: no method"), ([], [2], "--seeds 2: suite chosen has 0, 1")]
+    ("only", "seeds", "said"), [(["clap"], [], "--only clap: no entry"), ([], [2], "--seeds 2: suite chosen has 0, 1")]
 )
 def test_what_the_suite_does_not_have_starts_nothing(
     suite: bench.Suite, tmp_path: Path, only: list[str], seeds: list[int], said: str
@@ -74,7 +74,7 @@ def test_a_dry_run_of_a_part_prices_that_part_alone_and_to_the_same_numbers(
 
 
 def test_a_row_without_steps_blocks_itself_alone(suite: bench.Suite, tmp_path: Path) -> None:
-    short = suite.changed(budget=Budget.model_validate({"samples": 64}))  # half of it is the reference's, one step
+    short = suite.changed(budget=(Budget.model_validate({"samples": 64}),))  # half of it is the reference's, one step
     lines = bench.dry_run(short, tmp_path, gpus=8)
     assert sum("clip, clean" in line for line in lines) == 2
     (said,) = [line for line in lines if "ncu" in line]

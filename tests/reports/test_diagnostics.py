@@ -56,8 +56,8 @@ def test_every_method_with_diagnostics_has_its_figure(three: Store, sheets: dict
     assert list(found) == OWN
     assert sorted(sheets) == sorted(OWN)
     assert "Seed 0 alone." in found["similarities"].caption
-    assert "14 numbers are left out" in found["diagnostics-05-bayes"].caption  # seven under each noise
-    assert "left out" not in found["diagnostics-07-prolip"].caption
+    assert "14 numbers are omitted" in found["diagnostics-05-bayes"].caption  # seven under each noise
+    assert "omitted" not in found["diagnostics-07-prolip"].caption
     for figure in sheets.values():
         canvas = FigureCanvasAgg(figure)
         canvas.draw()  # for the last time it was drawn with other pixels an inch

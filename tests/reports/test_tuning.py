@@ -94,9 +94,9 @@ def test_gain_edge_and_what_the_trials_saw(halved: Store) -> None:
     page = (halved.suite(SUITE) / "report.html").read_text()
     assert "16 settings at 10 epochs, then the best 4 at 40 epochs" in page
     assert "learning rates 0.0005 to 0.008 and the space of the method" in page
-    assert "Trials have 40 % noise, and at the last budget seeds 1000, 1001, 1002; " in page
+    assert "Trials have 40 % noise, and seeds 1000, 1001, 1002 at the last budget; " in page
     assert "validation pairs have clean captions. " in page
-    assert "Best at an edge of its space, which should be widened, because it loses by leaving that edge: CLIP." in page
+    assert "Best at an edge of its space, and worse away from it, so the space should be widened: CLIP." in page
 
 
 def test_a_verdict_reads_which_rows_have_their_best_at_an_edge(halved: Store, folder: Path, three: Store) -> None:

@@ -108,7 +108,7 @@ def test_runs_that_are_not_finished_are_named_and_left_out(store: Path, tmp_path
     first.path("status.json").write_text(json.dumps({**status, "state": "interrupted"}))
     result = tiny.bench(store, "store", "pack", "SUITE", "--out", str(tmp_path / "a.tar.xz"))
     assert result.exit_code == 0
-    assert "left out: clip, 40 % shuffled captions, seed 0: interrupted" in result.stdout
+    assert "omitted: clip, 40 % shuffled captions, seed 0: interrupted" in result.stdout
     assert "a.tar.xz: 1 runs" in result.stdout
     shutil.rmtree(second.path("evaluations"))
     for path in second.folder.glob("weights-*"):
