@@ -74,8 +74,8 @@ def test_a_paper_in_small_has_its_table_and_figure(
     monkeypatch.setattr(tool.Folders, "bench", forked)
     assert tool.main([str(tmp_path), "bayes_priors_cc3m", "--jobs", "1"]) == 0
     told = capsys.readouterr().out
-    assert re.search(r"bayes_weighted_cl, Table 4 +bayes_priors_cc3m +there +8 of 8 places filled", told)
-    assert re.search(r"bayes_weighted_cl, Figure 3 +bayes_priors_cc3m +there +diagnostics-01", told)
+    assert re.search(r"bayes_weighted_cl, Table 4 +bayes_priors_cc3m +filled +8 of 8 places filled", told)
+    assert re.search(r"bayes_weighted_cl, Figure 3 +bayes_priors_cc3m +filled +diagnostics-01", told)
     (tmp_path / "results" / "bayes_priors_cc3m" / "tables" / "paper_bayes_weighted_cl_4.csv").unlink()
     (line,) = [one for one in tool.printed_items() if one.printed == "bayes_weighted_cl, Table 4"]
     assert tool.find_printed(tool.Folders(tmp_path, "1"), line, "bayes_priors_cc3m") == (False, "0 of 0 places filled")
