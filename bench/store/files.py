@@ -156,11 +156,11 @@ def dump(value: Any) -> bytes:
 def publish_folder(target: Path, files: dict[str, bytes], inside: Path | None = None) -> bool:
     """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists.
 
-    What is there, but is no folder, is set aside.
+    What is there, but is no folder, is set aside where a claim protects it (`inside`), and an OSError elsewhere.
     """
     if target.is_dir():
         return False
-    if os.path.lexists(target):
+    if inside is not None and os.path.lexists(target):
         set_aside(target, inside)
     with scratch(target, inside) as path:
         path.mkdir()
