@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from bench.store import Store
 from bench.store.jobs import SubmittedJob, submitted_jobs
 from bench.store.run import SHORT_ID
-from reports.pages.sections import describe_error
 from reports.results import Results, RunResult, load
 
 HEAD = ("method", "noise", "seed", "state", "step", "run", "")
@@ -38,3 +40,10 @@ def _line(run: RunResult, job: SubmittedJob | None) -> tuple[str, ...]:
         said = "its costs are lost: its ledger was damaged"
     note = ", ".join(filter(None, (said, job.shown if job else "")))
     return (run.method, run.noise, str(run.seed), state, f"{step}/{run.steps}", run.run[:SHORT_ID], note)
+
+
+def describe_error(error: Mapping[str, Any]) -> str:
+    """ "NotFinite at step 312 (forget): the loss is nan"."""
+    place = f" at step {error['step']}" if error.get("step") is not None else ""
+    term = f" ({error['term']})" if error.get("term") else ""
+    return f"{error.get('type', 'error')}{place}{term}: {error.get('message', '')}"

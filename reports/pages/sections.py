@@ -14,6 +14,7 @@ from bench.console.markup import Html, html, together
 from reports.pages.answer import paragraphs, question, scoreboard, verdict
 from reports.results import Results, RunResult
 from reports.statistics.validity import ANSWERS, QUESTION, Check, validity
+from reports.status import describe_error
 from reports.tables.footnotes import context, protocol_name
 from reports.tables.table import show
 from reports.vocabulary import detail, family, metric_label, task_and_metric
@@ -243,13 +244,6 @@ def _cells(results: Results, run: RunResult) -> list[str]:
         html("<code>{}</code>", run.manifest["hash"][:12]) if run.manifest else "",
         environment,
     ]
-
-
-def describe_error(error: Mapping[str, Any]) -> str:
-    """ "NotFinite at step 312 (forget): the loss is nan"."""
-    place = f" at step {error['step']}" if error.get("step") is not None else ""
-    term = f" ({error['term']})" if error.get("term") else ""
-    return f"{error.get('type', 'error')}{place}{term}: {error.get('message', '')}"
 
 
 def settings_section(results: Results) -> Html:
