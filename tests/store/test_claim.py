@@ -171,6 +171,7 @@ def test_a_kill_between_two_writes_leaves_whole_files(
         assert line(process) == "ready"
         end = time.monotonic() + PATIENCE
         while len(list(folder.iterdir())) < turn and time.monotonic() < end:
+            assert process.poll() is None, "the writer ends by the kill alone"
             time.sleep(0.001)
         process.kill()
         process.communicate()
