@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "features.md"
 #: name -> rows, rates, seeds, methods, of which not applicable
 FACTS = {
     "features_quickstart": (1947, (0.0, 0.4), 3, 7, 0),
-    "features_filters": (1947, (0.0, 0.4), 10, 24, 0),
+    "features_filters": (1947, (0.0, 0.4), 5, 24, 0),
     "features_regimes": (1947, (0.0, 0.2, 0.4, 0.6, 0.8), 10, 31, 0),
     "cc3m_features": (3_000_000, (0.0, 0.2, 0.4, 0.6, 0.8), 5, 38, 9),
     "flickr30k_features": (29_000, (0.0, 0.2, 0.4, 0.6, 0.8), 5, 38, 1),
