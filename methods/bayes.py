@@ -71,7 +71,7 @@ class Bayes(Contrastive):
     )
     Config = BayesConfig
     presets: ClassVar[Presets] = {"paper": {"variant": "b=0"}}
-    space: ClassVar[Space] = {**TEMPERATURE, "a_positive": Log(1.0, 25.0), "a_negative": Log(2.0, 500.0)}
+    space: ClassVar[Space] = {**TEMPERATURE, "a_positive": Log(1.0, 25.0), "a_negative": Log(2.0, 50000.0)}
     identities = (Identity("without a sweep all weights are one: CLIP", "clip", {"sweeps": 0}),)
 
     seen: Tensor
