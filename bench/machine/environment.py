@@ -59,12 +59,14 @@ def _version(package: str) -> str | None:
 
 
 def _cpu_name() -> str:
+    """Return the model and the vector instructions that torch uses on it: other instructions give other bytes."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
+        lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    model = names[0] if names else platform.processor() or platform.machine()
+    return f"{model} ({torch.backends.cpu.get_cpu_capability()})"
 
 
 def reset_peak_memory(device: torch.device) -> None:
