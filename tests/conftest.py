@@ -39,9 +39,10 @@ hypothesis.settings.load_profile("busy")
 
 #: The files that take longest, in this order. They start first, so that no worker is left alone with one at the end.
 LONG = (
-    "checks/test_methods launch/test_jobs launch/test_gpus launch/test_nodes training/test_resume launch/test_scored "
+    "checks/test_methods reports/test_reference launch/test_jobs launch/test_gpus launch/test_nodes towers/test_towers "
+    "docs/test_tour training/test_resume launch/test_scored launch/test_slurm_job launch/test_evaluation_ranks "
     "checks/test_mutations models/test_eval training/test_ranks cli/test_new_method reports/test_verbs "
-    "store/test_merge towers/test_towers adapters/test_source_hash models/test_open_clip_models checks/test_side "
+    "store/test_merge adapters/test_source_hash models/test_open_clip_models checks/test_side "
     "planning/test_tune suite/test_keep reports/test_outputs store/test_damage evaluation/test_variance_tasks "
     "reports/test_sizes cli/test_run"
 )
@@ -251,6 +252,7 @@ def warm_fork_server() -> None:
     multiprocessing.get_context("forkserver").set_forkserver_preload(["warm"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)]))
+        patch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")  # as a rank of `bench run` sets it before it loads torch
         forkserver.ensure_running()
 
 

@@ -201,7 +201,10 @@ def test_the_best_is_always_bold_and_direction_is_a_mirror(rows: list[list[int]]
     assert unbeaten(column(-y), False) == bold
 
 
-def test_an_interval_leaves_out_zero_where_its_difference_is_significant_and_only_there() -> None:
+def test_an_interval_leaves_out_zero_where_its_difference_is_significant_and_only_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gc.collect", int)  # multipletests calls it each time, and it looks at all that tests have left
     rng = np.random.default_rng(5)
     for methods, seeds in ((1, 3), (7, 5), (36, 3), (36, 10)):
         for _ in range(50):
