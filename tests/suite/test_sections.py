@@ -161,6 +161,12 @@ def test_trials_measure_the_validation_sets_alone() -> None:
     assert (trials.curve, trials.datasets) == ((0.5,), {})
 
 
+def test_trials_by_either_validation_measure_both_where_the_suite_does() -> None:
+    own = EvaluateSettings(tasks=("retrieval", "noisy_validation", "clean_validation"))
+    by_noisy, by_clean = (own.of_trials(by, ["last"]).tasks for by in ("noisy_validation", "clean_validation"))
+    assert set(by_noisy) == set(by_clean) == {"noisy_validation", "clean_validation"}
+
+
 def test_ranges_of_trials_rise() -> None:
     assert TuneSettings(trials=2, lr=(1e-4, 1e-3)).lr == (1e-4, 1e-3)
     for wrong in (
