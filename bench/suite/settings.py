@@ -217,9 +217,9 @@ class EvaluateSettings(Model):
     datasets: dict[Task, Annotated[Words, NoDuplicates]] = Field(default_factory=dict)
 
     def of_trials(self, by: Task, rules: Iterable[Select]) -> EvaluateSettings:
-        """What trials measure: a family of validation, and any other of `tasks`; along the run those of rules."""
+        """What trials measure, under the same protocol: every family of validation; along the run those of rules."""
         along = tuple(dict.fromkeys(rule for rule in rules if rule != LAST))
-        others = sorted(name for name in self.tasks if FAMILIES[name].split == "validation")
+        others = (name for name in self.tasks if FAMILIES[name].split == "validation")
         tasks = tuple(dict.fromkeys((by, *along, *others)))
         datasets = {family: names for family, names in self.datasets.items() if family in tasks}
         own = {"curve": self.curve if along else (), "along": along, "headline": None}
