@@ -13,7 +13,7 @@ from bench.errors import UserError
 from bench.launch.launchers import find_launcher
 from bench.planning import requirements, tune
 from bench.planning.estimate import on_gpu, on_this_machine
-from bench.planning.outcomes import is_complete
+from bench.planning.outcomes import split_complete
 from bench.planning.planned import Planned
 from bench.planning.planner import Planner
 from bench.store import Store
@@ -59,7 +59,8 @@ def dry_run(
         planner = Planner(Store(Path(results)), here, dry=True, shown=shown)
         trials = tune.follow_trials(asked, planner) if here else tune.Followed()
         planned = [*trials.todo.values(), *planner.plan(tune.tuned_suite(asked, trials.choices).runs())]
-        states = {one.id: _stored(one, planner.store) for one in planned}
+        planned, complete = split_complete(planned, planner.store)
+        states = {one.id: "done" if one.id in complete else _stored(one, planner.store) for one in planned}
         rows = [("run", "stored", "steps", "")]
         rows += [(one.id[:SHORT_ID], states[one.id], f"{one.resolved.steps:,}", one.run.title) for one in planned]
         unfit = [reason for entry in asked.methods for reason in omitted_towers(asked, entry).values()]
@@ -84,7 +85,5 @@ def _stored(one: Planned, store: Store) -> str:
     """The state of a run in the words of `bench status`: "done" if the suite needs nothing more of it."""
     if one.expected:
         return "no data"
-    if is_complete(one, store):
-        return "done"
     state = "damaged" if run_problems(store.run(one.id)) else str(store.run(one.id).status()["state"])
     return "trained" if state == "done" else state

@@ -119,7 +119,7 @@ def _evaluation(group: Sequence[Planned], reader: InputsReader) -> EvaluationCos
     per_image, per_text = count_forward_flops(towers, group[0].run.data.size)
     known: dict[tuple[object, ...], Workload] = {}
     total = Workload()
-    for one in group:
+    for one in (one for one in group if one.run.measured):
         noisy = one.run.noise is not None and KINDS[one.run.noise].fixed and one.run.rate > 0
         rows = one.inputs.rows if noisy else 0
         for at in (*one.run.evaluate.curve, 1.0):

@@ -49,4 +49,6 @@ class Planned:
 
     def evaluation_keys(self) -> tuple[str, ...]:
         """The keys under which its records are stored when it is complete."""
+        if not self.run.measured:
+            return ()
         return self.evaluation.keys(self.run.evaluate.curve, self.manifest)

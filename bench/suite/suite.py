@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from unicodedata import normalize
@@ -222,7 +223,8 @@ class Suite(Model):
         for run in cells:
             if (not self._only or run.label in self._only) and (not self._seeds or run.seed in self._seeds):
                 if run.reference:
-                    ordered.setdefault(run.reference.key, own.get(run.reference.key, run.reference))
+                    unmeasured = replace(run.reference, measured=False)
+                    ordered.setdefault(run.reference.key, own.get(run.reference.key, unmeasured))
                 ordered.setdefault(run.key, run)
         return list(ordered.values())
 

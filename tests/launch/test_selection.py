@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from bench.planning.flops import StepPrices
 from bench.planning.outcomes import RunOutcomes, is_complete
 from bench.store import Store, writing
 from bench.store.files import write_json
+from bench.store.run import weights_name
 from bench.suite.launcher_settings import SlurmSettings
 from bench.suite.run import Run
 from bench.suite.settings import Budget
@@ -71,6 +73,22 @@ def test_a_dry_run_of_a_part_prices_that_part_alone_and_to_the_same_numbers(
     assert len(rows) == 2
     assert all(row in [line.split() for line in whole] for row in rows)
     assert Store(tmp_path / "part").plan("chosen") is None
+
+
+def test_a_run_that_others_only_start_from_is_made_for_them_alone(suite: bench.Suite, tmp_path: Path) -> None:
+    """It is not measured, and not made again while no run needs its weights, as after the import of an archive."""
+    store = Store(tmp_path)
+    bench.run_suite(suite, tmp_path, seeds=[0])
+    (ncu,) = [cell for cell in store.plan("chosen")["cells"] if cell["method"] == "ncu" and cell["seed"] == 0]  # type: ignore[index]
+    reference = store.run(ncu["reference_run"])
+    assert not list(reference.records())
+    assert reference.path(weights_name(1.0)).exists()
+    shutil.rmtree(reference.folder)
+    assert bench.run_suite(suite, tmp_path, seeds=[0]).done == []
+    assert not reference.folder.exists()
+    assert [line.split()[1] for line in bench.dry_run(suite, tmp_path, seeds=[0])[1:4]] == ["done"] * 3
+    shutil.rmtree(store.run(ncu["run"]).folder)
+    assert bench.run_suite(suite, tmp_path, seeds=[0]).done == [reference.id, ncu["run"]]
 
 
 def test_a_row_without_steps_blocks_itself_alone(suite: bench.Suite, tmp_path: Path) -> None:
