@@ -93,9 +93,7 @@ class Run:
     natural: bool = False
     budget_label: str = ""  #: for the printed name alone, where a suite has several: "40 epochs"
     scorer: Scorer | None = None  #: the external model that scores its pairs
-    measured: bool = (
-        True  #: False if it is no row of its suite; others need its weights
-    )
+    measured: bool = True  #: False if it is no row of its suite; others need its weights
 
     @property
     def steps(self) -> bool:
