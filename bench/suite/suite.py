@@ -223,8 +223,7 @@ class Suite(Model):
         for run in cells:
             if (not self._only or run.label in self._only) and (not self._seeds or run.seed in self._seeds):
                 if run.reference:
-                    unmeasured = replace(run.reference, measured=False)
-                    ordered.setdefault(run.reference.key, own.get(run.reference.key, unmeasured))
+                    ordered.setdefault(run.reference.key, own.get(run.reference.key, run.reference))
                 ordered.setdefault(run.key, run)
         return list(ordered.values())
 
@@ -309,7 +308,7 @@ class Suite(Model):
             towers=towers,
             train=self.train.model_copy(update=entry.recipe),
             evaluate=self.evaluate,
-            reference=reference,
+            reference=reference and replace(reference, measured=False),
             start=entry.start_of(towers),
             untrained=entry.untrained,
             average=entry.average_with_start,
