@@ -84,8 +84,7 @@ def _needs(store: Store) -> Needs:
             needs.setdefault(identity, set())
         points = {(at, plan["protocol"]) for at in plan["settings"]["evaluate"]["curve"]}
         for cell in plan["cells"]:
-            for identity in filter(None, (cell["run"], cell["reference_run"])):
-                needs.setdefault(identity, set()).update(points)
+            needs[cell["run"]].update(points)
     return needs
 
 
