@@ -95,9 +95,9 @@ class EvaluationPlan(SuiteTasks):
         main = family.main if known else family.main_of_kind.get(parse_dataset(first.dataset)[0].kind, family.main)
         return {"dataset": first.dataset, "task": first.name, "metric": main}
 
-    def keys(self, curve: Iterable[float], manifest: ManifestSummary | None) -> tuple[str, ...]:
-        """The keys of a run's records once it is evaluated at all points of the curve and at the end."""
-        return tuple(task.key(at) for at in (*curve, 1.0) for task in self.tasks(at, manifest))
+    def keys(self, points: Iterable[float], manifest: ManifestSummary | None) -> tuple[str, ...]:
+        """The keys of a run's records once it is evaluated at these shares of its budget."""
+        return tuple(task.key(at) for at in points for task in self.tasks(at, manifest))
 
     def load(self, dataset: str) -> Pairs:
         """A data set of a task. UserError if it is not there, with how to get it."""

@@ -82,7 +82,7 @@ def dry_run(
 
 
 def _stored(one: Planned, store: Store) -> str:
-    """The state of a run in the words of `bench status`: "done" if the suite needs nothing more of it."""
+    """The state of a run of which the suite needs more, in the words of `bench status`."""
     if one.expected:
         return "no data"
     state = "damaged" if run_problems(store.run(one.id)) else str(store.run(one.id).status()["state"])

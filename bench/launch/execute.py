@@ -96,8 +96,8 @@ class _Todo:
 
 def _prepare(planned: Planned, inputs: Inputs, out: RunWriter, progress: Progress) -> _Todo:
     """Look at what is stored of the run, write its small files, leave a checkpoint from which training can resume."""
-    plan, curve = planned.evaluation, (*planned.run.evaluate.curve, 1.0) if planned.run.measured else ()
-    points = [at for at in curve if not all(out.has_records(one.key(at)) for one in plan.tasks(at, planned.manifest))]
+    tasks = {at: planned.evaluation.tasks(at, planned.manifest) for at in planned.run.points}
+    points = [at for at, measured in tasks.items() if not all(out.has_records(one.key(at)) for one in measured)]
     versions = {"format": FORMAT, "training_version": TRAINING_VERSION}
     address = {"id": planned.id, "address": planned.address, "resolved": planned.resolved.to_json()}
     out.write_settings({**planned.run.settings(), **versions, **address})

@@ -119,10 +119,10 @@ def _evaluation(group: Sequence[Planned], reader: InputsReader) -> EvaluationCos
     per_image, per_text = count_forward_flops(towers, group[0].run.data.size)
     known: dict[tuple[object, ...], Workload] = {}
     total = Workload()
-    for one in (one for one in group if one.run.measured):
+    for one in group:
         noisy = one.run.noise is not None and KINDS[one.run.noise].fixed and one.run.rate > 0
         rows = one.inputs.rows if noisy else 0
-        for at in (*one.run.evaluate.curve, 1.0):
+        for at in one.run.points:
             key = (one.run.evaluate.model_dump_json(), one.run.data.model_dump_json(), at, rows)
             if key not in known:
                 known[key] = evaluation_workload(one.evaluation, at, rows)

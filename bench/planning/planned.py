@@ -49,6 +49,4 @@ class Planned:
 
     def evaluation_keys(self) -> tuple[str, ...]:
         """The keys under which its records are stored when it is complete."""
-        if not self.run.measured:
-            return ()
-        return self.evaluation.keys(self.run.evaluate.curve, self.manifest)
+        return self.evaluation.keys(self.run.points, self.manifest)

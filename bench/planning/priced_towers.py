@@ -46,7 +46,7 @@ def count_flops(towers: OpenClipTowers, passes: Passes) -> Iterator[FlopCount]:
     """Count the FLOPs of what is done with `towers`, which are on meta, and of what else runs meanwhile.
 
     passes: those of towers with the same settings that were counted before; new ones are added. Meanwhile the towers,
-    their children and the blocks of them, and those of a second pair, run only if `passes` lacks the pass. Parts that a
+    their children and the blocks inside, and those of a second pair, run only if `passes` lacks the pass. Parts that a
     method has given a hook or another `forward` always run.
     """
     parts = {name: part for name, part in _parts(towers) if not any("forward" in vars(one) for one in part.modules())}
@@ -70,7 +70,7 @@ def _parts(towers: OpenClipTowers) -> Iterator[tuple[str, nn.Module]]:
             if isinstance(several, nn.Sequential | nn.ModuleList):
                 blocks = ((number, block) for number, block in enumerate(several) if any(block.children()))
                 yield from ((f"{side}.{name} {number}", block) for number, block in blocks)
-    if vars(towers).get("_side") is not None:
+    if towers.held_side is not None:
         yield from ((f"side {name}", part) for name, part in _parts(towers.side))
 
 

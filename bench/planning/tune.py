@@ -258,7 +258,7 @@ def _score(one: Planned, store: Store, by: str, rule: str) -> float | None:
     family = by if rule == LAST else rule
     sets = {task.dataset for task in one.evaluation.chosen if task.family == family}
     records = [record for record in store.run(one.id).records() if record.dataset in sets]
-    own = (registry.find_method(one.run.method).score, one.evaluation.protocol.label, (*one.run.evaluate.curve, 1.0))
+    own = (registry.find_method(one.run.method).score, one.evaluation.protocol.label, one.run.points)
     return None if sets - {record.dataset for record in records} else score_at_selected(records, rule, family, *own)
 
 

@@ -96,6 +96,11 @@ class Run:
     measured: bool = True  #: False if it is no row of its suite; others need its weights
 
     @property
+    def points(self) -> tuple[float, ...]:
+        """Return the shares of its budget after which it is measured; () if it is not."""
+        return (*self.evaluate.curve, 1.0) if self.measured else ()
+
+    @property
     def steps(self) -> bool:
         """Return whether it trains."""
         return not self.untrained and self.average is None

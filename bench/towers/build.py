@@ -27,6 +27,8 @@ from bench.towers.tokenization import HubTokenizer, Tokenizer, TrainingTexts
 class OpenClipTowers(nn.Module):
     """Two encoders of open_clip, and how they read their inputs. The logit scale belongs to the method."""
 
+    held_side: OpenClipTowers | None = None  #: see `side`
+
     def __init__(
         self,
         visual: nn.Module,
@@ -48,18 +50,17 @@ class OpenClipTowers(nn.Module):
     @property
     def side(self) -> OpenClipTowers:
         """The second pair of towers of a method that declares one (`bench.training.side_towers`)."""
-        side: OpenClipTowers | None = self.__dict__.get("_side")
-        if side is None:
+        if self.held_side is None:
             raise RuntimeError('towers.side: the method declares none; set side = "reference" or "ema"')
-        return side
+        return self.held_side
 
     def hold_side(self, side: OpenClipTowers) -> None:
         """Keep a second pair of towers next to these; it moves with them to another device or type."""
         # No submodule: it is neither trained nor stored with the towers.
-        self.__dict__["_side"] = side.eval().requires_grad_(False)
+        self.__dict__["held_side"] = side.eval().requires_grad_(False)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        if self.__dict__.get("_side") is not None:
+        if self.held_side is not None:
             self.side._apply(fn, recurse)
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 

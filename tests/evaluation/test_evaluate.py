@@ -85,8 +85,8 @@ def test_a_killed_evaluation_goes_on_to_the_same_bytes(tmp_path: Path, writer: W
     assert not any("features" in name for name in evaluations(whole))  # cleared away in the end
     assert not run(build(), broken, FAST)  # nothing is left to do
     plan = plan_of(*FAST)
-    assert all(whole.has_records(key) for key in plan.keys((), manifest().summary))
-    assert len(plan.keys((), manifest().summary)) == len(set(plan.keys((0.25, 0.5), manifest().summary))) - 4
+    assert all(whole.has_records(key) for key in plan.keys((1.0,), manifest().summary))
+    assert len(plan.keys((1.0,), manifest().summary)) == len(set(plan.keys((0.25, 0.5, 1.0), manifest().summary))) - 4
 
 
 def test_records_say_what_was_measured(model: Model, tmp_path: Path, writer: Writer) -> None:
@@ -116,7 +116,7 @@ def test_detection_scores_the_pairs_as_training_saw_them(model: Model, tmp_path:
     method, towers = model
     out = writer(RunStore(tmp_path / "run"))
     run(model, out, ("noise_detection",))
-    (key,) = plan_of("noise_detection").keys((), manifest().summary)
+    (key,) = plan_of("noise_detection").keys((1.0,), manifest().summary)
     kept, noise, pairs = out.outcomes(key), manifest(), data.load_dataset("emoji/train", 32)
     np.testing.assert_array_equal(np.flatnonzero(kept["noisy"]), noise.rows)
     images = extract_images(method, towers, pairs)["embedding"]
