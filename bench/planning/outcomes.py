@@ -49,12 +49,12 @@ def split_complete(planned: Sequence[Planned], store: Store) -> tuple[list[Plann
     """Return the runs, and the ids of those of which nothing is to be made.
 
     A run is marked as `lent` if one that is not complete starts from its final weights. It then has to have them, as
-    they were when it was finished; if it is not lent and nothing of it is measured, it is not made.
+    they were when it was finished; if it is not lent and is no row of its suite, it is not made.
     """
     complete = {one.id for one in planned if is_complete(one, store)}
     starts = {one.reference for one in planned if one.id not in complete}
     marked = [replace(one, lent=one.lent or one.id in starts) for one in planned]
-    complete |= {one.id for one in marked if not (one.lent or one.evaluation_keys())}
+    complete |= {one.id for one in marked if not (one.lent or one.run.measured)}
     return marked, complete - {one.id for one in marked if one.lent and not _has_weights(store.run(one.id))}
 
 

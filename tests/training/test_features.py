@@ -362,8 +362,8 @@ def test_a_targeted_attack_on_features_from_its_suite_to_its_records(tmp_path: P
         {(one.metric, one.n) for one in run.records() if one.task.startswith("attack_success")}
         for run in Store(tmp_path / "out").runs()
     ]
-    assert made.count({("attack_success", 3), ("clean_accuracy", 21)}) == 5, "of 24 images"
-    assert made.count(set()) == 1, "the oracle saw no poison"
+    assert made.count({("attack_success", 3), ("clean_accuracy", 21)}) == 4, "of 24 images"
+    assert made.count(set()) == 2, "the oracle saw no poison, and what CleanCLIP starts from is not measured"
 
 
 def test_an_attack_that_features_cannot_show_is_refused(tmp_path: Path, features: Path) -> None:
