@@ -142,7 +142,7 @@ def test_an_adapter_is_checked_by_name_file_or_class(tmp_path: Path, monkeypatch
 
     few = tuple(check for check in suite.CHECKS if check.name in ("card", "tiles"))
     examine = suite.run_checks
-    monkeypatch.setattr(suite, "run_checks", lambda subject, pool: examine(subject, pool, few))
+    monkeypatch.setattr(suite, "run_checks", lambda subject, pool, **more: examine(subject, pool, few, **more))
     monkeypatch.setattr(registry, "_plugins", {})
     file = tmp_path / "mine.py"
     file.write_text('from methods.clip import Clip\n\n\nclass Mine(Clip):\n    name = "mine"\n')

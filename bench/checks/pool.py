@@ -57,6 +57,7 @@ class RankPool:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
         self._end()
         self._thread.shutdown()
 
@@ -148,6 +149,7 @@ def train_layout(training: Training, out: RunStore, group: Group) -> dict[str, A
 
 def _serve(connection: Connection, rank: int, folder: Path) -> None:
     """Do this rank's part of all trainings that arrive through `connection`, until its other end closes."""
+    os.nice(10)  # the checks have a core for themselves; the ranks, which are asked early, take the rest
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -79,11 +80,17 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def run_checks(subject: Subject, pool: RankPool, checks: tuple[Check, ...] = CHECKS) -> Iterator[Result]:
-    """Run checks on one method. Ranks get their work first and are read last: they use the other core meanwhile."""
+def run_checks(
+    subject: Subject, pool: RankPool, checks: tuple[Check, ...] = CHECKS, following: Subject | None = None
+) -> Iterator[Result]:
+    """Run checks on one method. Ranks get their work first and are read last: they use the other core meanwhile.
+
+    following: the method that is checked after it, for which the ranks then train without a pause.
+    """
     if any(check.run is training.ranks for check in checks):
-        with contextlib.suppress(Exception):  # the check itself meets the same error and reports it
-            pool.ask(subject.name, training.rank_trainings(subject))
+        for one in filter(None, (subject, following)):
+            with contextlib.suppress(Exception):  # the check itself meets the same error and reports it
+                pool.ask(one.name, training.rank_trainings(one))
     for check in checks:
         started = time.perf_counter()
         outcome, reason = _outcome(subject, pool, check)
@@ -147,9 +154,10 @@ def _examined(targets: Sequence[str], say: Say, failures_only: bool) -> list[Res
     torch.set_num_threads(1)  # the ranks run at the same time, and bits should not depend on the machine
     try:
         with RankPool() as pool:
-            for subject in map(subject_of, targets):
+            subjects = [subject_of(target) for target in targets]
+            for subject, following in zip_longest(subjects, subjects[1:]):
                 say(f"{subject.name}: {subject.kind.about.title}")
-                for result in run_checks(subject, pool):
+                for result in run_checks(subject, pool, following=following):
                     results.append(result)
                     if result.outcome == "failed" or not failures_only:
                         say(str(result))

@@ -82,7 +82,7 @@ def test_an_identity_that_says_an_old_field_is_named(monkeypatch: pytest.MonkeyP
     method.write_text(text)
     chosen = tuple(check for check in suite.CHECKS if check.name in ("refusals", "identities"))
     examine = suite.run_checks
-    monkeypatch.setattr(suite, "run_checks", lambda subject, pool: examine(subject, pool, chosen))
+    monkeypatch.setattr(suite, "run_checks", lambda subject, pool, **more: examine(subject, pool, chosen, **more))
     result = CliRunner().invoke(app, ["check", str(method)])
     assert result.exit_code == 1, result.output
     output = " ".join(result.output.split())
