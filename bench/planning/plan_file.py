@@ -112,11 +112,13 @@ def plan_outline(suite: Suite) -> dict[str, Any]:
     """Return the part of a plan that follows from the suite's settings alone, without runs. Needs no torch."""
     values = [budget.value for budget in suite.budget]
     several = {"values": values} if len(values) > 1 else {}
+    tables = [paper.model_dump(mode="json") for paper in suite.tables]
     budget = {"kind": suite.budget[0].kind, "value": max(values), **several}
     budget |= {"unit": BUDGET_KINDS[suite.budget[0].kind].unit, "rule": suite.budget_rule}
     return {
         "suite": suite.name,
         "description": suite.description,
+        **({"start_trained_on": suite.start_trained_on} if suite.start_trained_on else {}),
         "budget": budget,
         "data": {"name": suite.data.name, "rows": suite.data.rows or 0},
         "methods": [],
@@ -125,7 +127,7 @@ def plan_outline(suite: Suite) -> dict[str, Any]:
         "cells": [],
         "datasets": {},
         "settings": {"train": suite.train.model_dump(mode="json")},
-        "tables": suite.tables.model_dump(mode="json") if suite.tables else None,
+        "tables": {**tables[0], **({"others": tables[1:]} if tables[1:] else {})} if tables else None,
     }
 
 

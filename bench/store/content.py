@@ -215,8 +215,9 @@ _BLOCK = {
     **_fields("label title towers", _TEXT),
     **{"kind": _maybe(_TEXT), "rate": _AMOUNT, "budget?": _AMOUNT, "seeds?": [_WHOLE]},
 }
+_PAPER = {"paper": _TEXT, "numbers": [_TEXT], **_fields("rows towers", _ANY)}
 _PLAN = {
-    **_fields("suite description suite_hash protocol baseline", _TEXT),
+    **_fields("suite description suite_hash protocol baseline start_trained_on?", _TEXT),
     "made": _NUMBER,
     "budget": {**_BUDGET, "unit": _TEXT},
     "data": {**_fields("name description", _TEXT), "rows": _COUNT},
@@ -229,7 +230,7 @@ _PLAN = {
     "tuning": _maybe(_tuning),
     "datasets": {"*": {"description": _TEXT, "n": _COUNT, "chance": {"*": _NUMBER}}},
     "settings": {"train": {"batch": _COUNT}, "evaluate": {"curve": [_NUMBER], "along?": [_TEXT]}},
-    "tables": _maybe({"paper": _TEXT, "numbers": [_TEXT], **_fields("rows towers", _ANY)}),
+    "tables": _maybe({**_PAPER, "others?": [_PAPER]}),
 }
 _PROCESS = {"host": _TEXT, "namespace": _TEXT, "pid": _COUNT, "started": _TEXT}
 

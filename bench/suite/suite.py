@@ -17,7 +17,16 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
-from bench.settings_base import MAX_NAME_LETTERS, Location, Model, NoDuplicates, NonEmptyList, Seed
+from bench.settings_base import (
+    MAX_NAME_LETTERS,
+    Location,
+    Model,
+    NoDuplicates,
+    NonEmptyList,
+    OneLine,
+    Seed,
+    one_or_several,
+)
 from bench.store.selection import LAST, Select
 from bench.suite.keep_settings import ALL_PAIRS, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
@@ -55,12 +64,14 @@ class Suite(Model):
     tune: TuneSettings | None = None  #: trials that choose each entry's settings; null = no tuning
     slurm: SlurmSettings = SlurmSettings()  #: jobs of `--launcher slurm`
     ray: RaySettings = RaySettings()  #: tasks of `--launcher ray`
-    tables: PaperTables | None = None  #: printed tables next to whose numbers the report shows this suite's
+    #: printed tables of a paper, or of several, next to whose numbers the report shows this suite's
+    tables: Annotated[tuple[PaperTables, ...], one_or_several] = ()
     #: the weights along a run at which its numbers are read: the last, or the best on noisy or clean validation
     select: Select = LAST
     #: label or method of the entry that others are compared with; without such an entry the first one
     baseline: Annotated[str, Field(min_length=1)] = "clip"
     start: Annotated[Location, Field(min_length=1)] | None = None  #: weights of every entry without its own `start`
+    start_trained_on: OneLine | None = None  #: what these weights had seen; a note of the tables says it
     methods: Annotated[tuple[MethodEntry, ...], NonEmptyList, Field(max_length=1000)]  #: the suite entries
     _written: str = PrivateAttr(default="")
     _references: tuple[MethodEntry, ...] = PrivateAttr(default=())
@@ -111,10 +122,10 @@ class Suite(Model):
     def hash(self) -> str:
         """Hash of all that is no default and no description, as written: a setting that is added later leaves it.
 
-        Of several budgets or kinds of noise the first holds the others, as when hashes were first given out.
+        Of several budgets, kinds of noise or papers the first holds the others, as when hashes were first given out.
         """
-        content = self.model_dump(exclude={"description"}, exclude_defaults=True)
-        several = [(content, "noise", self.noise), (content, "budget", self.budget)]
+        content = self.model_dump(exclude={"description", "start_trained_on"}, exclude_defaults=True)
+        several = [(content, "noise", self.noise), (content, "budget", self.budget), (content, "tables", self.tables)]
         several += [(content["tune"], "budget", self.tune.budget)] if self.tune and self.tune.budget else []
         for section, name, values in several:
             if first := section.pop(name, ())[:1]:

@@ -36,7 +36,7 @@ class SuiteSections(Protocol):
     tune: TuneSettings | None
     select: Select
     baseline: str
-    tables: PaperTables | None
+    tables: tuple[PaperTables, ...]
     methods: tuple[MethodEntry, ...]
 
     @property
@@ -69,9 +69,10 @@ def _unknown_rows(suite: SuiteSections) -> Iterator[FieldFault]:
     """Entries and towers that `tables` and other entries name, but this suite does not have."""
     labels, towers = [entry.label for entry in suite.methods], [one.label for one in suite.towers]
     named: list[tuple[FieldPath, str, list[str]]] = [
-        (("tables", field, name), name, known)
+        (("tables", *([number] if len(suite.tables) > 1 else []), field, name), name, known)
+        for number, tables in enumerate(suite.tables)
         for field, known in (("rows", labels), ("towers", towers))
-        for name in getattr(suite.tables, field, ())
+        for name in getattr(tables, field)
     ]
     for at, one in enumerate(suite.methods):
         named += [(("methods", at, "reference"), one.reference, labels)] if one.reference else []

@@ -25,9 +25,12 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
 
     `folder` holds the published numbers. Raises UserError if it lacks a table of the plan.
     """
-    declared = results.plan.get("tables")
-    if not declared:
-        return []
+    first = results.plan.get("tables")
+    papers = [first, *first.get("others", ())] if first else []
+    return [table for declared in papers for table in _tables_of(results, declared, folder)]
+
+
+def _tables_of(results: Results, declared: Mapping[str, Any], folder: Path) -> list[Table]:
     notes = [_about(results)]
     for label in declared.get("rows", ()):
         entry = results.methods.get(label)
@@ -35,7 +38,7 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
             notes.append(f"Ours, {label}: {UNVERIFIED} {entry['title']} is not verified. {entry['note']}".strip())
     notes += other_protocols(results)
     tables = [printed(folder, declared["paper"], number) for number in declared["numbers"]]
-    made = [beside(table, _beside(table, results), notes) for table in tables]
+    made = [beside(table, _beside(table, results, declared), notes) for table in tables]
     if not (differs := declared.get("differs")):
         return made
     return [
@@ -44,8 +47,7 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
     ]
 
 
-def _beside(table: Printed, results: Results) -> Beside:
-    declared: Mapping[str, Any] = results.plan["tables"]
+def _beside(table: Printed, results: Results, declared: Mapping[str, Any]) -> Beside:
     tasks: Tasks = {}
     for dataset, task, metric in results.measures:
         tasks.setdefault((dataset, family(task), metric), []).append(task)
@@ -53,7 +55,7 @@ def _beside(table: Printed, results: Results) -> Beside:
     planned = results.plan["datasets"]  # of a plan without runs none is known
 
     def own(number: Published, row: Sequence[Published]) -> tuple[Cell, str]:
-        label, block = _label(declared, number), _block(table, results, number)
+        label, block = _label(declared, number), _block(table, results, number, declared["towers"])
         dataset = DATASETS.get(number.dataset)
         if planned and dataset is not None and dataset not in planned:
             return NOT_OURS, ""
@@ -81,9 +83,8 @@ def _label(declared: Mapping[str, Any], number: Published) -> str | None:
     return next((str(label) for label, rows in declared["rows"].items() if any(map(fits, rows))), None)
 
 
-def _block(table: Printed, results: Results, number: Published) -> str | None:
+def _block(table: Printed, results: Results, number: Published, towers: Mapping[str, str]) -> str | None:
     """The suite's towers and noise that a printed number was measured under."""
-    towers = results.plan["tables"]["towers"]
     printed = (number.backbone, table.paper.words.get(number.backbone))
     blocks = [noise for noise in results.noises.values() if not towers or towers.get(noise["towers"]) in printed]
     same = [block for block in blocks if block["rate"] == (number.noise_rate or 0.0)]

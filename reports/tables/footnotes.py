@@ -77,6 +77,7 @@ def context(results: Results) -> tuple[str, ...]:
     """Budget, treatments and noise of the data, and whether protocol, data, runner and environment were one."""
     return (
         _budget(results.plan["budget"]),
+        *_starts(results),
         *_treatments(results),
         *_selections(results),
         *_features(results),
@@ -223,6 +224,13 @@ def _true_share(results: Results, label: str) -> str:
     return (
         f"; the share kept is the true share of clean pairs under {', '.join(at)}, which no method knows" if at else ""
     )
+
+
+def _starts(results: Results) -> Iterable[str]:
+    """Which given weights entries start from, and what these were trained on: test images may be among it."""
+    seen = results.plan.get("start_trained_on", "data that the suite does not name")
+    for start in dict.fromkeys(entry["start"] for entry in results.methods.values() if entry.get("start")):
+        yield f"Start of training: {start}, trained on {seen}."
 
 
 def _selections(results: Results) -> Iterable[str]:

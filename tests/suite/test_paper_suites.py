@@ -79,15 +79,14 @@ def test_a_suites_evaluation_data_is_in_the_catalogue(suites: dict[str, Suite], 
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_every_declared_row_stands_beside_a_printed_one(suites: dict[str, Suite], name: str) -> None:
-    tables = suites[name].tables
-    assert tables is not None
-    declared = tables.model_dump(mode="json")
-    numbers = [
-        number
-        for table in tables.numbers
-        for number in printed(published_folder(), tables.paper, table).numbers.values()
-    ]
-    assert {_label(declared, number) for number in numbers} - {None} == set(tables.rows)
+    for tables in suites[name].tables:
+        declared = tables.model_dump(mode="json")
+        numbers = [
+            number
+            for table in tables.numbers
+            for number in printed(published_folder(), tables.paper, table).numbers.values()
+        ]
+        assert {_label(declared, number) for number in numbers} - {None} == set(tables.rows)
 
 
 def test_noise_is_read_as_the_suites_say(suites: dict[str, Suite]) -> None:
@@ -175,7 +174,7 @@ def test_tables_of_labels_that_there_are_not_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"odd.yaml:4: tables.rows.clp: unknown label 'clp'; did you mean 'clip'"):
         load_suite(file)
     file.write_text(text.replace("clp", "clip"))
-    assert load_suite(file).tables is not None
+    assert load_suite(file).tables
 
 
 def test_tables_are_no_part_of_a_runs_identity(tmp_path: Path) -> None:
