@@ -37,9 +37,12 @@ def verdict(results: Results) -> str:
     alone = f"under {blocks[0].noise}".replace("under clean", "on clean pairs")
     where = alone if len(blocks) == 1 else f"under {len(blocks)} noises"
     times = {label: sum("better" in one.verdicts(label) for one in blocks) for label in results.ranked}
+    cleans = {results.clean(one.noise) for one in blocks}  # several, if noises have different longest budgets
+    clean = next((one for one in headline_contrasts(results) if cleans == {one.noise}), None)
     parts = []
     for count in range(len(blocks), 0, -1):
-        found = [results.named(label) for label, often in times.items() if often == count]
+        labels = [label for label, often in times.items() if often == count]
+        found = [f"{results.named(label)}{on_clean(clean, label, ' (', ')')}" for label in labels]
         more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
         under = where if len(blocks) == 1 else f"under {count} of {len(blocks)} noises"
         parts += [f"{under}: {', '.join(found[:NAMED])}{more}"] if found else []
@@ -52,6 +55,7 @@ def scoreboard(results: Results) -> list[tuple[str, ...]]:
     """A heading, and a row per noise: the baseline's score, methods by verdict, the best one, seeds."""
     base = results.named(results.baseline)
     rows: list[tuple[str, ...]] = [("noise", base, "better", "worse", "inconclusive", "best", "seeds")]
+    contrasts = {one.noise: one for one in headline_contrasts(results)}
     for one in headline_contrasts(results.longest):
         own = one.values.get(results.baseline)
         unit = " %" if one.measure.column.unit == "percent" else ""
@@ -59,7 +63,8 @@ def scoreboard(results: Results) -> list[tuple[str, ...]]:
         counts = [sum(word in one.verdicts(label) for label in one.gains) for word in ("better", "worse")]
         counts.append(sum(not test.is_significant for test in one.gains.values()))
         best = max(one.gains, key=lambda label: one.gains[label].value, default=None)
-        first = f"{results.named(best)} {_difference(one, best)})" if best else "–"
+        clean = contrasts.get(results.clean(one.noise) or "")
+        first = f"{results.named(best)} {_difference(one, best)}{on_clean(clean, best)})" if best else "–"
         seeds = one.seeds or len(own or ())
         rows.append((one.noise, score, *(map(str, counts) if one.gains else "–––"), first, str(seeds)))
     return rows

@@ -97,6 +97,7 @@ class Judged:
     test: Difference | None = None  #: of the row that is printed as better minus the other, positive if it is so here
     p: float | None = None  #: adjusted over the paper's claims under this noise
     lacks: str = ""  #: why there is no test
+    clean: Difference | None = None  #: the same on clean pairs; None if they are this noise, or were not trained
 
     @property
     def verdict(self) -> Verdict:
@@ -158,9 +159,16 @@ def _judged(results: Results, claim: Claim, noise: str | float, measure: Measure
         return Judged(claim, noise, lacks=why)
     if lost := [label for label in claim.rows if label in unlearned(results)[noise]]:
         return Judged(claim, noise, lacks=f"{' and '.join(lost)} not learned")
+    test, shared = _difference(results, claim, noise, measure)
+    if test is None:
+        return Judged(claim, noise, lacks=f"{shared} of the {MINIMUM} seeds that it takes")
+    clean = results.clean(noise)
+    return Judged(claim, noise, test, clean=_difference(results, claim, clean, measure)[0] if clean else None)
+
+
+def _difference(results: Results, claim: Claim, noise: str, measure: Measure) -> tuple[Difference | None, int]:
+    """Test the row that is printed as better against the other; and how many seeds they share."""
     values = values_by_seed(results, noise, measure, claim.rows)
     better, worse = (values.get(label, {}) for label in claim.rows)
     test = difference(better, worse) if measure.column.higher_is_better else difference(worse, better)
-    if test is None:
-        return Judged(claim, noise, lacks=f"{len(better.keys() & worse.keys())} of the {MINIMUM} seeds that it takes")
-    return Judged(claim, noise, test)
+    return test, len(better.keys() & worse.keys())

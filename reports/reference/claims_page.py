@@ -41,7 +41,7 @@ class ClaimsPart:
 
 def claims_part(results: Results, claims: Claims) -> ClaimsPart:
     """Judge the claims by a suite's results; of several budgets, by the longest of each noise."""
-    results = results.longest
+    checked, results = validity_sentences(results), results.longest  # the checks read shorter budgets too
     by_paper = judge(results, claims)
     counts = [
         (PAPERS[name].title, [[one.verdict for one in of_paper].count(verdict) for verdict in VERDICTS])
@@ -53,7 +53,7 @@ def claims_part(results: Results, claims: Claims) -> ClaimsPart:
         "",
         f"{markdown(planned_seeds(results))}. The primary metric is {markdown(' '.join(primary(results)))}.",
         "",
-        *(line for text in validity_sentences(results) for line in (markdown(text), "")),
+        *(line for text in checked for line in (markdown(text), "")),
         *(
             f"- {markdown(one.label)}: {_averaged(results, one)}."
             for name, one in claims.measures.items()
@@ -116,7 +116,8 @@ def _cells(results: Results, claims: Claims, one: Judged) -> list[str]:
     rows = [f"`{label}`{_mark(results.methods, label)}" for label in claim.rows]
     numbers = ["", "", "", ""]
     if test is not None and one.p is not None and one.detectable is not None:
-        numbers[:2] = f"{signed(test.value)} ({interval(test)})", p_text(one.p)
+        clean = f"; {signed(one.clean.value)} on clean pairs" if one.clean else ""
+        numbers[:2] = f"{signed(test.value)} ({interval(test)}{clean})", p_text(one.p)
         numbers[2:] = f"{100 * one.detectable:.1f}", str(test.n)
     reason = f" ({markdown(one.lacks)})" if one.lacks else ""
     return [

@@ -19,6 +19,7 @@ from reports.vocabulary import family
 TRAINED_OUT = 0.03  #: share of its level below which the gain of the last quarter of a run has to be
 LEARNED_WRONG = 0.05  #: by how much the baseline's share of memorised wrong captions must exceed chance
 ONE_ORDER = 0.9  #: share of the rank correlation that one order alone would give, from which on it is one order
+NAMED = 4  #: rows in question that a sentence names; those that gain most
 QUARTER = 0.75  #: share of a run at which its last quarter begins
 
 Outcome = Literal["pass", "fail", "unknown"]
@@ -72,6 +73,8 @@ class Validity:
 def validity(results: Results, rows: tuple[str, ...] = ()) -> tuple[Validity, ...]:
     """The checks under every noise, the longest budget first; `rows`: those in question, besides the baseline.
 
+    Without `rows`, those in question for "trained out" are the significantly better ones, or all if none is better.
+
     Empty without noise or numbers, and where the primary metric is better when lower: that is the success of an attack.
     """
     contrasts = {one.noise: one for one in headline_contrasts(results) if one.measure.column.higher_is_better}
@@ -112,10 +115,17 @@ def _learned_wrong(results: Results, noise: str) -> Check:
 def _trained_out(results: Results, contrasts: Mapping[str, Contrast], noise: str, rows: Sequence[str]) -> Check:
     """(a) Have the baseline, the oracle and the rows in question converged?"""
     own = contrasts[noise]
-    asked = list(dict.fromkeys(filter(None, (own.baseline, own.oracle, *rows))))
+    better = [label for label in own.gains if "better" in own.verdicts(label)]
+    bounds = list(filter(None, (own.baseline, own.oracle)))
+    asked = list(dict.fromkeys((*bounds, *(rows or better or own.gains))))
     gains = {label: _last_quarter(results, contrasts, noise, label) for label in asked}
     known = {label: gain for label, gain in gains.items() if gain is not None}
-    named = ", ".join(f"{results.named(label)} {signed(gain)} %" for label, gain in known.items())
+    others = sorted((label for label in known if label not in bounds), key=lambda label: -known[label])
+    listed = [*(label for label in bounds if label in known), *others[:NAMED]]
+    named = ", ".join(f"{results.named(label)} {signed(known[label])} %" for label in listed)
+    if more := others[NAMED:]:
+        above = sum(known[label] >= TRAINED_OUT for label in more)
+        named += f" and {len(more)} more" + (f", {above} of them above the limit" if above else " below that")
     found = f"gain of the last quarter of training, relative to the level: {named} (limit {_percent(TRAINED_OUT)})"
     lacking = ", ".join(results.named(label) for label in asked if label not in known)
     outcome: Outcome = "unknown" if lacking else "pass"

@@ -94,7 +94,14 @@ def test_the_first_screen_says_who_wins_and_counts_the_verdicts_of_each_noise(
     winners = {results.named(label) for label in noisy.gains if "better" in noisy.verdicts(label)}
     said = verdict(results)
     assert said.startswith(f"Significantly better than CLIP under {noisy.noise}: ")
-    assert set(said.partition(": ")[2].rstrip(".").split(", ")) == winners
+    clean = headline_contrasts(results)[0]
+    gains = {label: clean.gain(label) for label in noisy.gains if results.named(label) in winners}
+    expected = [
+        f"{results.named(label)} ({signed(gain.value)} on clean pairs)" for label, gain in gains.items() if gain
+    ]
+    assert set(said.partition(": ")[2].rstrip(".").split(", ")) == set(expected)
+    assert len(expected) == len(winners)
+    assert f"{signed(clean.gains[widest].value)} on clean pairs)" in rows[1][5]
     worse = replace(noisy, ranked=("clip", "siglip", "ncu"))
     with monkeypatch.context() as patch:
         patch.setattr("reports.statistics.contrasts.contrasts", lambda _: [worse])
