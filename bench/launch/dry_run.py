@@ -78,6 +78,8 @@ def dry_run(
             share = cards.UTILISATION if utilisation is None else utilisation
             cost = on_gpu(todo, card, share, devices or 1) if card else on_this_machine(todo, planner.store)
             lines += cost.lines
+        named = dict(requirements.named_weights(asked))
+        lines += [f"downloaded when runs start, unless open_clip's cache has them: {weights}" for weights in named]
         return [*lines, *requirements.listing(lacking)]
 
 

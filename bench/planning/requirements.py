@@ -122,13 +122,17 @@ def refuse_missing_inputs(suite: Suite) -> None:
     _fetch(suite)
 
 
-def _fetch(suite: Suite) -> None:
-    """Download weights that are given by name, so that no run fails for them later."""
+def named_weights(suite: Suite) -> list[tuple[str, str]]:
+    """Return the weights of open_clip that are given by name, and the field that gives them."""
     cells = suite.cells()
     given = {(run.start, "start") for run in cells}
     given |= {(run.scorer.weights, "keep.weights") for run in cells if run.scorer}
-    starts = sorted((start, field) for start, field in given if start and start.startswith(OPEN_CLIP))
-    for start, field in starts:
+    return sorted((start, field) for start, field in given if start and start.startswith(OPEN_CLIP))
+
+
+def _fetch(suite: Suite) -> None:
+    """Download weights that are given by name, so that no run fails for them later."""
+    for start, field in named_weights(suite):
         state_dicts.locate_weights(start, field)
     for spec in suite.towers:
         if spec.image_start == "imagenet" or spec.text_start == "hub":

@@ -37,15 +37,18 @@ def verdict(results: Results) -> str:
     alone = f"under {blocks[0].noise}".replace("under clean", "on clean pairs")
     where = alone if len(blocks) == 1 else f"under {len(blocks)} noises"
     times = {label: sum("better" in one.verdicts(label) for one in blocks) for label in results.ranked}
-    cleans = {results.clean(one.noise) for one in blocks}  # several, if noises have different longest budgets
-    clean = next((one for one in headline_contrasts(results) if cleans == {one.noise}), None)
     parts = []
     for count in range(len(blocks), 0, -1):
         labels = [label for label, often in times.items() if often == count]
+        noises = [one.noise for one in blocks if any("better" in one.verdicts(label) for label in labels)]
+        cleans = {results.clean(noise) for noise in noises}  # several, if noises have different longest budgets
+        clean = next((one for one in headline_contrasts(results) if cleans == {one.noise}), None)
         found = [f"{results.named(label)}{on_clean(clean, label, ' (', ')')}" for label in labels]
         more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        under = where if len(blocks) == 1 else f"under {count} of {len(blocks)} noises"
-        parts += [f"{under}: {', '.join(found[:NAMED])}{more}"] if found else []
+        under = f"under {count} of {len(blocks)} noises" if len(noises) > 1 else f"under {', '.join(noises)}"
+        parts += (
+            [f"{under.replace('under clean', 'on clean pairs')}: {', '.join(found[:NAMED])}{more}"] if found else []
+        )
     if not parts:
         return f"No method is significantly better than {base} {where}."
     return f"Significantly better than {base} {'; '.join(parts)}."
@@ -54,7 +57,7 @@ def verdict(results: Results) -> str:
 def scoreboard(results: Results) -> list[tuple[str, ...]]:
     """A heading, and a row per noise: the baseline's score, methods by verdict, the best one, seeds."""
     base = results.named(results.baseline)
-    rows: list[tuple[str, ...]] = [("noise", base, "better", "worse", "inconclusive", "best", "seeds")]
+    rows: list[tuple[str, ...]] = [("noise", base, "better", "worse", "inconclusive", "best", "on clean", "seeds")]
     contrasts = {one.noise: one for one in headline_contrasts(results)}
     for one in headline_contrasts(results.longest):
         own = one.values.get(results.baseline)
@@ -64,9 +67,10 @@ def scoreboard(results: Results) -> list[tuple[str, ...]]:
         counts.append(sum(not test.is_significant for test in one.gains.values()))
         best = max(one.gains, key=lambda label: one.gains[label].value, default=None)
         clean = contrasts.get(results.clean(one.noise) or "")
-        first = f"{results.named(best)} {_difference(one, best)}{on_clean(clean, best)})" if best else "–"
+        first = f"{results.named(best)} {_difference(one, best)})" if best else "–"
+        same = on_clean(clean, best, "").removesuffix(" on clean pairs") if best else ""
         seeds = one.seeds or len(own or ())
-        rows.append((one.noise, score, *(map(str, counts) if one.gains else "–––"), first, str(seeds)))
+        rows.append((one.noise, score, *(map(str, counts) if one.gains else "–––"), first, same or "–", str(seeds)))
     return rows
 
 

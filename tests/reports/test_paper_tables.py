@@ -85,7 +85,7 @@ def test_a_suite_that_differs_says_so_above_the_printed_table() -> None:
     suite = load_suite("flickr30k_features", check_methods=False)
     plan = {**plan_outline(suite), "methods": [], "primary": None}
     first, second = paper_tables(Results(plan, ()), published_folder())
-    assert first.title == "rcl, Table 1: Flickr30K, MS-COCO 1K and CC152K (ours in another setting)"
+    assert first.title == "rcl, Table 1: Flickr30K and MS-COCO 1K (ours in another setting)"
     assert "Ours: one vector an image, the mean of its regions" in second.description
 
 

@@ -118,6 +118,13 @@ def test_what_a_suite_compares(suites: dict[str, Suite], name: str, tmp_path: Pa
     assert osa.reference.untrained, "the estimator is the model that all start from"
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_dry_run_says_what_is_downloaded() -> None:
+    lines = bench("run", "own_pairs", "--dry-run", "--only", "clip", "--seeds", "0").splitlines()
+    assert sum(line.startswith("downloaded when runs start") for line in lines) == 1
+    assert any(line.endswith("cache has them: open_clip:ViT-B-32/openai") for line in lines)
+
+
 @pytest.mark.parametrize(
     ("name", "write", "images", "captions"),
     [("flickr30k_clip_finetune", flickr, 40, 5), ("coco_clip_finetune", coco, 40, 5), ("own_pairs", own, 40, 2)],

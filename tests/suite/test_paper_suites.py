@@ -17,7 +17,7 @@ from reports.papers.printed_tables import printed
 
 #: name -> batch, D, budget, pairs, methods, towers, runs
 FACTS = {
-    "cc3m_noisy": (1024, 1024, ("flops", 7.35e18), 3_000_000, 47, 1, 423),
+    "cc3m_noisy": (1024, 1024, ("flops", 7.35e18), 3_000_000, 49, 1, 441),
     "bayes_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 8, 1, 8),
     "bayes_priors_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 4, 1, 4),
     "label_augmentation_cc3m": (1024, 1024, ("epochs", 32), 3_000_000, 16, 3, 48),
