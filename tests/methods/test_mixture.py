@@ -57,6 +57,19 @@ def test_equals_scikit_learn_where_its_random_start_is_the_best_cut(
     torch.testing.assert_close(mixture.means, torch.from_numpy(model.means_[order, 0]), rtol=1e-9, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("total", "apart", "seed", "other"), [(40, 0.5, 4, {"tolerance": 1.1e-2}), (200, 2.0, 27, {"iterations": 11})]
+)
+def test_its_defaults_are_those_of_ncr_and_gsc(total: int, apart: float, seed: int, other: dict[str, Any]) -> None:
+    draws = torch.Generator().manual_seed(seed)
+    wide, narrow = (torch.randn(count, generator=draws, dtype=torch.float64) for count in (total, total // 2))
+    x = torch.cat([wide, apart + narrow * 0.5])
+    x = x.exp() if seed % 3 == 0 else x
+    settings = SETTINGS["NCR and GSC"]
+    torch.testing.assert_close(posteriors(x, "smaller"), posteriors(x, "smaller", **settings), rtol=0, atol=0)
+    assert not torch.equal(posteriors(x, "smaller"), posteriors(x, "smaller", **settings | other))
+
+
 def test_the_fit_neither_depends_on_the_order_nor_on_the_scale_of_rescaled_values() -> None:
     x, order = bimodal(3), torch.randperm(100, generator=torch.Generator().manual_seed(0))
     p = posteriors(x, "larger")

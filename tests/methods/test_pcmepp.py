@@ -162,6 +162,14 @@ def test_an_exploding_bottleneck_is_left_out_of_its_modality_only(lab):
     lab.assert_close(method.loss(z, constants, slice(0, 8))["vib"], expected)
 
 
+@pytest.mark.parametrize(("value", "left_out"), [(9.9e3, False), (1.01e4, True)])
+def test_a_bottleneck_explodes_above_ten_thousand(lab, value, left_out):
+    method = lab.build_adapter(Pcmepp, beta=1.0, **PLAIN)
+    method._vib = lambda _z, name, _anchors: torch.tensor(value if name == "text" else 0.0)
+    constants = observed(method, some_gaussians(8))
+    assert (bool(constants["no_vib_image"]), bool(constants["no_vib_text"])) == (False, left_out)
+
+
 class _Largest(TorchDispatchMode):
     """The largest tensor that any operation returns."""
 

@@ -101,6 +101,23 @@ def test_exploding_regularisers_are_dropped_but_nan_is_not(lab):
     assert not bool(lab.step_loss(method, z).isfinite())
 
 
+@pytest.mark.parametrize(("name", "limit"), [("vib", 1e4), ("inclusion", 1e5), ("masked_inclusion", 1e5)])
+def test_a_regulariser_is_dropped_above_its_limit(lab, name, limit):
+    method, z = official(6), {one: x.detach() for one, x in gaussians("B").items()}
+    for share, dropped in ((0.99, False), (1.01, True)):
+        terms = {
+            one: torch.tensor(share * limit if one == name else 0.0) for one in ("vib", "inclusion", "masked_inclusion")
+        }
+        method._regularisers = lambda *_, terms=terms: terms
+        observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
+        assert {one for one, x in observed.items() if x} == ({name} if dropped else set())
+
+
+def test_without_shorter_images_both_sides_of_a_masked_row_cost_a_pass():
+    cost = official(8).cost("train")
+    assert (cost.image, cost.text) == (1.25, 1.25)
+
+
 def test_exact_inclusion_option_changes_the_loss(lab):
     z = gaussians("B")
     losses = [lab.step_loss(official(6, inclusion=1.0, inclusion_exact=exact), z) for exact in (False, True)]
