@@ -25,7 +25,10 @@ def records_of(root: Path) -> dict[str, dict[str, bytes]]:
 
 
 def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
-    """Compare a mean, a paired difference with its t-interval, and a recovered gap; return how many there were."""
+    """Compare a mean, a paired difference with its t-interval, a recovered gap, the share kept, the share memorised.
+
+    Return how many of these the comparison has.
+    """
     plan = json.loads((root / suite / "plan.json").read_text())
     wanted, records = {"at": 1.0, **plan["primary"]}, records_of(root)
     noises = [cell["noise"] for cell in plan["cells"]]
@@ -34,20 +37,25 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
         (one["rate"] > 0, one.get("budget", 0), noises.count(one["label"]), one["label"]) for one in plan["noises"]
     ]
     noise = max(cells, key=lambda one: one[:3])[3]
-    found: dict[str, dict[int, float]] = {"clip": {}, "oracle": {}, checked: {}}
-    for cell in plan["cells"]:
-        if cell["noise"] == noise and cell["method"] in found:
+
+    def values_of(label: str, noise: str, wanted: Mapping[str, object]) -> dict[int, float]:
+        """Seed -> the one record of the run of a row that has these fields."""
+        found = {}
+        for cell in (one for one in plan["cells"] if (one["noise"], one["method"]) == (noise, label)):
             stored = (one for part in records.get(cell["run"], {}).values() for one in json.loads(part))
             values = [one["value"] for one in stored if wanted.items() <= one.items()]
             assert len(values) <= 1, "one run has one result"
             if values:
-                found[cell["method"]][cell["seed"]] = values[0]
+                found[cell["seed"]] = values[0]
+        return found
+
+    found = {label: values_of(label, noise, wanted) for label in ("clip", "oracle", checked)}
     clip, row = (np.array([found[label][seed] for seed in sorted(found["clip"])]) for label in ("clip", checked))
 
-    def line(name: str) -> tuple[str, dict[str, str]]:
+    def line(name: str, label: str = checked) -> tuple[str, dict[str, str]]:
         """The headline's column, the first of a table, and the line of the row."""
         lines = list(csv.DictReader(io.StringIO(tables[f"tables/{name}.csv"].decode())))
-        return list(lines[0])[4], next(one for one in lines if one["row"] == checked and one["noise"] in (noise, ""))
+        return list(lines[0])[4], next(one for one in lines if one["row"] == label and one["noise"] in (noise, ""))
 
     column, shown = line("overview")
     assert float(shown[column]) == pytest.approx(row.mean(), rel=1e-9)
@@ -61,12 +69,24 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
     low, high = stats.t.interval(1 - level, len(row) - 1, (row - clip).mean(), stats.sem(row - clip))
     ours = sorted(abs(end) for end in ((row - clip).mean(), low, high))  # lower may be better: signs differ then
     assert sorted(abs(float(shown[f"{column}{end}"])) for end in ("", " low", " high")) == pytest.approx(ours, rel=1e-6)
-    column = f"{column} {noise}"
-    if "tables/recovered.csv" not in tables:
-        return 2
-    lines = list(csv.DictReader(io.StringIO(tables["tables/recovered.csv"].decode())))
-    if column not in lines[0]:  # nothing is measured on an oracle that no poison reaches
-        return 2
-    gap = (row - clip).mean() / (np.array([found["oracle"][seed] for seed in sorted(found["clip"])]) - clip).mean()
-    assert float(next(one for one in lines if one["row"] == checked)[column]) == pytest.approx(gap, rel=1e-6)
-    return 3
+    compared = 2
+    lines = list(csv.DictReader(io.StringIO(tables.get("tables/recovered.csv", b"").decode())))
+    if lines and f"{column} {noise}" in lines[0]:  # nothing is measured on an oracle that no poison reaches
+        gap = (row - clip).mean() / (np.array([found["oracle"][seed] for seed in sorted(found["clip"])]) - clip).mean()
+        of_row = next(one for one in lines if one["row"] == checked)
+        assert float(of_row[f"{column} {noise}"]) == pytest.approx(gap, rel=1e-6)
+        compared += 1
+    if "tables/kept.csv" in tables:
+        block = {one["label"]: (one["towers"], one.get("budget"), one["rate"] > 0) for one in plan["noises"]}
+        clean = next(label for label, one in block.items() if one == (*block[noise][:2], False))
+        own = values_of(checked, clean, wanted)
+        both = sorted(own.keys() & found[checked].keys())
+        kept = sum(found[checked][seed] for seed in both) / sum(own[seed] for seed in both)
+        assert float(line("kept")[1]["Robustness kept"]) == pytest.approx(kept, rel=1e-6)
+        compared += 1
+    if "tables/memorisation.csv" in tables:
+        learned = values_of("clip", noise, {"at": 1.0, "task": "memorisation", "metric": "memorised"})
+        (column,) = (name for name in line("memorisation")[1] if name.endswith(" memorised"))
+        assert float(line("memorisation", "clip")[1][column]) == pytest.approx(np.mean([*learned.values()]), rel=1e-6)
+        compared += 1
+    return compared
