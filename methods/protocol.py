@@ -102,7 +102,7 @@ class Choice:
 
 
 Space = Mapping[str, Linear | Choice]  #: hyper-parameter -> what trials try
-#: CLIP's own space, which no method exceeds in temperature: its start, or the fixed one
+#: CLIP's own space, which no start and no fixed temperature of a method exceeds; iSogCLR may cap its rows' at 1.2
 TEMPERATURE: Space = {"temperature": Log(0.005, 0.5), "learnable_scale": Choice((True, False))}
 STARTS = ("temperature", "temperature_init", "scale", "negative_scale")  #: names of a temperature or of its start
 

@@ -11,8 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import bernoulli
 from torch.distributions import Dirichlet, kl_divergence
 
+from methods import dirichlet
 from methods.decl_evidential import DeclEvidential, DeclEvidentialConfig
 from methods.dirichlet import SERIES, divergence_from_uniform
 from methods.protocol import Batch, Clock
@@ -49,6 +51,20 @@ def test_the_divergence_of_no_evidence_is_zero_and_its_slope_the_formula():
     assert torch.autograd.gradcheck(
         lambda e: divergence_from_uniform(e).sum(), near.detach().clamp(0.01, 40).requires_grad_()
     )
+
+
+def test_the_series_have_bernoullis_numbers():
+    """By Stirling's series: psi(x) = ln x - 1/2x - sum B_2k / 2k x^2k, lnG(x) its integral, psi'(x) its derivative."""
+    numbers = bernoulli(10)
+    value, slope = {1: 1 / 2}, {1: -1 / 2, 2: -1 / 2}
+    for two_k in range(2, 11, 2):
+        own = numbers[two_k]
+        value[two_k - 1] = value.get(two_k - 1, 0) - own / two_k - own / two_k / (two_k - 1)
+        value[two_k] = own / two_k
+        slope[two_k] = slope.get(two_k, 0) + own
+        slope[two_k + 1] = -own
+    assert pytest.approx([value[k] for k in range(1, 9)], rel=1e-12) == dirichlet._VALUE
+    assert pytest.approx([slope[k] for k in range(1, 10)], rel=1e-12) == dirichlet._SLOPE
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
