@@ -142,8 +142,8 @@ def test_the_suite_that_shows_every_key_is_one(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(written.replace("clip.safetensors", str(tmp_path / "clip.safetensors")))
     suite = load_suite(tmp_path / "mine.yaml")
     assert suite.tune is not None
-    shown = {key for key, value in suite.model_dump().items() if value is not None}
-    assert set(type(suite).model_fields) == shown | {"start"}, "the page shows every section"
+    shown = {key for key, value in suite.model_dump().items() if value not in (None, ())}
+    assert set(type(suite).model_fields) == shown | {"start", "start_trained_on"}, "the page shows every section"
     assert "| `start` | str or null | `null` | weights of every entry" in settings_page()
     assert len(suite.runs()) == 3 * 3 * 4, "the start takes the place of a reference run"
     trials = trial_settings.settings_of(suite.tune, suite.methods[1])
