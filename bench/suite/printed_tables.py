@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from bench import resources
 from bench.errors import nearest
-from bench.settings_base import Model, NoDuplicates, NonEmptyList, printable_line
+from bench.settings_base import Model, NoDuplicates, NonEmptyList, one_or_several, printable_line
 from bench.yaml_source import fault
 
 
@@ -53,3 +53,8 @@ class PaperTables(Model):
             label: [{"method": one} if isinstance(one, str) else one for one in found]
             for label, found in several.items()
         }
+
+
+PrintedTables = Annotated[
+    tuple[PaperTables, ...], one_or_several, BeforeValidator(lambda given: () if given is None else given)
+]

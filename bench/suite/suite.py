@@ -17,21 +17,12 @@ from bench import hashing, resources
 from bench.adapters import hyperparameters, registry
 from bench.catalogue.augmentations import DEFAULTS
 from bench.errors import UserError, nearest
-from bench.settings_base import (
-    MAX_NAME_LETTERS,
-    Location,
-    Model,
-    NoDuplicates,
-    NonEmptyList,
-    OneLine,
-    Seed,
-    one_or_several,
-)
+from bench.settings_base import MAX_NAME_LETTERS, Location, Model, NoDuplicates, NonEmptyList, OneLine, Seed
 from bench.store.selection import LAST, Select
 from bench.suite.keep_settings import ALL_PAIRS, KeepSettings, shares_apart
 from bench.suite.launcher_settings import RaySettings, SlurmSettings
 from bench.suite.noise_settings import Noises, NoiseSettings, noise_levels
-from bench.suite.printed_tables import PaperTables
+from bench.suite.printed_tables import PrintedTables
 from bench.suite.run import Run
 from bench.suite.scorers import with_scorer
 from bench.suite.settings import Budget, Budgets, DataSettings, EvaluateSettings, MethodEntry, Towers, TowerSettings
@@ -65,7 +56,7 @@ class Suite(Model):
     slurm: SlurmSettings = SlurmSettings()  #: jobs of `--launcher slurm`
     ray: RaySettings = RaySettings()  #: tasks of `--launcher ray`
     #: printed tables of a paper, or of several, next to whose numbers the report shows this suite's
-    tables: Annotated[tuple[PaperTables, ...], one_or_several] = ()
+    tables: PrintedTables = ()
     #: the weights along a run at which its numbers are read: the last, or the best on noisy or clean validation
     select: Select = LAST
     #: label or method of the entry that others are compared with; without such an entry the first one

@@ -28,8 +28,8 @@ FACTS = {
     "features_quickstart": (1947, (0.0, 0.4), 3, 7, 0),
     "features_filters": (1947, (0.0, 0.4), 5, 24, 0),
     "features_regimes": (1947, (0.0, 0.2, 0.4, 0.6, 0.8), 10, 31, 0),
-    "cc3m_features": (3_000_000, (0.0, 0.2, 0.4, 0.6, 0.8), 5, 38, 9),
-    "flickr30k_features": (29_000, (0.0, 0.2, 0.4, 0.6, 0.8), 5, 38, 1),
+    "cc3m_features": (3_000_000, (0.0, 0.2, 0.4, 0.6, 0.8), 5, 47, 9),
+    "flickr30k_features": (29_000, (0.0, 0.2, 0.4, 0.6, 0.8), 5, 47, 1),
     "now_features": (98_000, (0.0,), 5, 30, 1),
 }
 TOWERS = "towers={image: tiny-resnet, text: tiny-transformer, dim: 8, vocabulary: 300}"
