@@ -118,7 +118,7 @@ def plan_outline(suite: Suite) -> dict[str, Any]:
     return {
         "suite": suite.name,
         "description": suite.description,
-        **({"start_trained_on": suite.start_trained_on} if suite.start_trained_on else {}),
+        **({"trained_on": {suite.start: suite.start_trained_on}} if suite.start and suite.start_trained_on else {}),
         "budget": budget,
         "data": {"name": suite.data.name, "rows": suite.data.rows or 0},
         "methods": [],

@@ -217,7 +217,7 @@ _BLOCK = {
 }
 _PAPER = {"paper": _TEXT, "numbers": [_TEXT], **_fields("rows towers", _ANY)}
 _PLAN = {
-    **_fields("suite description suite_hash protocol baseline start_trained_on?", _TEXT),
+    **_fields("suite description suite_hash protocol baseline", _TEXT),
     "made": _NUMBER,
     "budget": {**_BUDGET, "unit": _TEXT},
     "data": {**_fields("name description", _TEXT), "rows": _COUNT},
@@ -227,6 +227,7 @@ _PLAN = {
     "seeds": _some(_WHOLE),
     "cells": [_CELL],
     "added?": [_PLACE],
+    "trained_on?": {"*": _TEXT},
     "tuning": _maybe(_tuning),
     "datasets": {"*": {"description": _TEXT, "n": _COUNT, "chance": {"*": _NUMBER}}},
     "settings": {"train": {"batch": _COUNT}, "evaluate": {"curve": [_NUMBER], "along?": [_TEXT]}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from reports.headlines import along, primary
 from reports.results import Results
@@ -11,14 +12,13 @@ from reports.statistics.contrasts import Contrast, headline_contrasts, on_clean,
 from reports.statistics.paired import LEVEL, MINIMUM, mean
 from reports.statistics.power import MAX_SEEDS, POWER, seeds_for
 from reports.statistics.regimes import regimes
-from reports.statistics.validity import QUESTION, validity
+from reports.statistics.validity import NAMED, QUESTION, validity
 from reports.tables.suite_tables import ALIKE, relative_costs, spent
 from reports.tables.table import show, signed
 from reports.tables.vs_baseline import interval, resolution_text
 from reports.vocabulary import metric_label
 
 MANY_SEEDS = 10  #: beyond these, more seeds are not suggested
-NAMED = 4  #: methods that a sentence names; the table has them all
 
 
 def question(results: Results) -> str:
@@ -34,24 +34,30 @@ def verdict(results: Results) -> str:
     base, blocks = results.named(results.baseline), tested_contrasts(results.longest)
     if not blocks:
         return f"No answer yet: a test takes {MINIMUM} seeds that a method has in common with {base}."
-    alone = f"under {blocks[0].noise}".replace("under clean", "on clean pairs")
-    where = alone if len(blocks) == 1 else f"under {len(blocks)} noises"
+    where = _under([one.noise for one in blocks])
     times = {label: sum("better" in one.verdicts(label) for one in blocks) for label in results.ranked}
     parts = []
     for count in range(len(blocks), 0, -1):
-        labels = [label for label, often in times.items() if often == count]
+        if not (labels := [label for label, often in times.items() if often == count]):
+            continue
         noises = [one.noise for one in blocks if any("better" in one.verdicts(label) for label in labels)]
         cleans = {results.clean(noise) for noise in noises}  # several, if noises have different longest budgets
         clean = next((one for one in headline_contrasts(results) if cleans == {one.noise}), None)
         found = [f"{results.named(label)}{on_clean(clean, label, ' (', ')')}" for label in labels]
         more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-        under = f"under {count} of {len(blocks)} noises" if len(noises) > 1 else f"under {', '.join(noises)}"
-        parts += (
-            [f"{under.replace('under clean', 'on clean pairs')}: {', '.join(found[:NAMED])}{more}"] if found else []
-        )
+        under = f"under {count} of {len(blocks)} noises" if len(noises) > 1 else _under(noises)
+        parts.append(f"{under}: {', '.join(found[:NAMED])}{more}")
     if not parts:
         return f"No method is significantly better than {base} {where}."
     return f"Significantly better than {base} {'; '.join(parts)}."
+
+
+def _under(noises: Sequence[str]) -> str:
+    return (
+        f"under {len(noises)} noises"
+        if len(noises) > 1
+        else f"under {noises[0]}".replace("under clean", "on clean pairs")
+    )
 
 
 def scoreboard(results: Results) -> list[tuple[str, ...]]:
@@ -68,9 +74,10 @@ def scoreboard(results: Results) -> list[tuple[str, ...]]:
         best = max(one.gains, key=lambda label: one.gains[label].value, default=None)
         clean = contrasts.get(results.clean(one.noise) or "")
         first = f"{results.named(best)} {_difference(one, best)})" if best else "–"
-        same = on_clean(clean, best, "").removesuffix(" on clean pairs") if best else ""
+        gain = clean.gain(best) if clean and best else None
+        same = signed(clean.as_difference(gain).value) if clean and gain else "–"
         seeds = one.seeds or len(own or ())
-        rows.append((one.noise, score, *(map(str, counts) if one.gains else "–––"), first, same or "–", str(seeds)))
+        rows.append((one.noise, score, *(map(str, counts) if one.gains else "–––"), first, same, str(seeds)))
     return rows
 
 

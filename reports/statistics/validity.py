@@ -19,7 +19,7 @@ from reports.vocabulary import family
 TRAINED_OUT = 0.03  #: share of its level below which the gain of the last quarter of a run has to be
 LEARNED_WRONG = 0.05  #: by how much the baseline's share of memorised wrong captions must exceed chance
 ONE_ORDER = 0.9  #: share of the rank correlation that one order alone would give, from which on it is one order
-NAMED = 4  #: rows in question that a sentence names; those that gain most
+NAMED = 4  #: methods that a sentence names; tables have them all
 QUARTER = 0.75  #: share of a run at which its last quarter begins
 
 Outcome = Literal["pass", "fail", "unknown"]

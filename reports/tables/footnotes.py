@@ -228,9 +228,9 @@ def _true_share(results: Results, label: str) -> str:
 
 def _starts(results: Results) -> Iterable[str]:
     """Which given weights entries start from, and what these were trained on: test images may be among it."""
-    seen = results.plan.get("start_trained_on", "data that the suite does not name")
+    known = results.plan.get("trained_on", {})
     for start in dict.fromkeys(entry["start"] for entry in results.methods.values() if entry.get("start")):
-        yield f"Start of training: {start}, trained on {seen}."
+        yield f"Start of training: {start}, trained on {known.get(start, 'data that the suite does not name')}."
 
 
 def _selections(results: Results) -> Iterable[str]:

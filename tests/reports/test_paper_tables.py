@@ -270,6 +270,7 @@ def test_csv_has_both_numbers_the_source_and_the_difference(ncu: Results) -> Non
 @pytest.mark.parametrize("name", ["bayes_cc3m", "label_augmentation_cc3m", "nuclr_cc3m", "ncu_cc3m", "prolip_datacomp"])
 def test_a_suite_without_a_plan_reports_its_papers_tables(tmp_path: Path, name: str) -> None:
     suite = load_suite(name, check_methods=False)
+    assert suite.tables
     built = build(name, Store(tmp_path), plan_outline(suite))
     page = (tmp_path / name / "report.html").read_text()
     assert page.count("<table") == sum(len(paper.numbers) for paper in suite.tables) + 1  # and the dialogue's

@@ -79,6 +79,7 @@ def test_a_suites_evaluation_data_is_in_the_catalogue(suites: dict[str, Suite], 
 
 @pytest.mark.parametrize("name", DECLARED)
 def test_every_declared_row_stands_beside_a_printed_one(suites: dict[str, Suite], name: str) -> None:
+    assert suites[name].tables
     for tables in suites[name].tables:
         declared = tables.model_dump(mode="json")
         numbers = [
