@@ -11,8 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import open_clip
 import pytest
+import torch
 from PIL import Image
+from torch.nn.functional import normalize
 from typer.testing import CliRunner
 
 from bench import data_folder
@@ -24,6 +27,8 @@ from bench.planning.plan_file import plan_outline
 from bench.planning.planner import Planner
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
+from bench.training.inputs import InputsReader
+from bench.training.job import build_model, prepare_model
 from reports.results import Results
 from reports.tables.footnotes import _starts
 
@@ -189,3 +194,22 @@ def test_it_trains_on_stand_ins_and_its_tables_stand_beside_the_printed_ones(nam
         assert groups == {group for group in OURS[name] if "ugncl" not in own or "5K" in group}, own
     if name.startswith("coco"):
         assert any("mscoco_captions_1k" in text for text in tables.values())
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_towers_of_the_suites_start_from_a_file_of_open_clip_and_embed_as_it_does(tmp_path: Path) -> None:
+    """A ViT-B/32 with random weights, stored as open_clip stores its own."""
+    theirs = open_clip.create_model("ViT-B-32-quickgelu", output_dict=True).eval()
+    torch.save(theirs.state_dict(), tmp_path / "vit.pt")
+    bench("data", "stand-in", "flickr30k_clip_finetune", tmp_path / "toy", "--pairs", "32")
+    run = load_suite("flickr30k_clip_finetune", [f"start={tmp_path / 'vit.pt'}", "methods=[clip]"]).cells()[0]
+    towers, method = build_model(run, InputsReader().inputs(run))
+    prepare_model(method, towers, run, torch.device("cpu"), None)
+    captions, images = ["a cat on a mat", "two dogs"], torch.randn(2, 3, 224, 224)
+    with torch.no_grad():
+        tokens = open_clip.get_tokenizer("ViT-B-32-quickgelu")(captions)
+        expected = theirs(images, tokens)
+        assert torch.equal(towers.tokenize(captions), tokens)
+        torch.testing.assert_close(normalize(towers.encode_image(images), dim=1), expected["image_features"])
+        torch.testing.assert_close(normalize(towers.encode_text(tokens), dim=1), expected["text_features"])
+    assert method.scale().item() == pytest.approx(expected["logit_scale"].item())  # type: ignore[attr-defined]
