@@ -82,7 +82,7 @@ def _hierarcaps(expected: OracleEntry) -> KnownValues:
         name: exact_tensor(expected[old]).flatten(0, 1)
         for name, old in (("embedding", "text"), ("logvar", "text_logvar"))
     }
-    own = torch.eye(len(images["embedding"]), dtype=torch.bool).repeat_interleave(len(hierarchy.EMOJI_LEVELS), dim=1)
+    own = torch.eye(len(images["embedding"]), dtype=torch.bool).repeat_interleave(4, dim=1)
     empty, averaged = hierarchy.roots(images, texts, {"embedding": exact_tensor(expected["root"])}).values()
     inclusive = texts["embedding"][hierarchy.most_inclusive(images, texts)]
     for name, root in (("det", empty), ("unc_root_averaged", averaged), ("unc_root_only_inclusive", inclusive)):

@@ -23,28 +23,19 @@ from bench.evaluation.measures import Measured, MeasureInputs, Number
 from bench.evaluation.tasks import Task
 from methods.base import spans
 
-EMOJI_LEVELS = ("group", "subgroup", "name", "name and tags")  #: of emoji
-HIERARCAPS_LEVELS = ("0", "1", "2", "3")  #: of HierarCaps
 STEPS = 50
 _ROWS = 16  #: images that are traversed at a time
 
 
-def level_names(pairs: Pairs) -> tuple[str, ...]:
-    """Return what the captions of `levels` are called, from general to special; () if there are none."""
-    if isinstance(pairs, EvaluationPairs):
-        return HIERARCAPS_LEVELS if pairs.source.found.entry.kind == "hierarchy" else ()
-    return EMOJI_LEVELS if {"group", "subgroup", "concept"} <= pairs.labels.keys() else ()
-
-
 def levels(pairs: Pairs) -> list[tuple[str, ...]]:
-    """Return four captions of each row, from general to special: those of HierarCaps, or `EMOJI_LEVELS`.
+    """Return four captions of each row, from general to special.
 
-    A name can equal its heading ("sleepy face"). The last level is the longest caption that begins with the name.
-    Raises UserError for other data sets.
+    They are those of HierarCaps, or an emoji's group, subgroup, name, and name with tags: the longest caption that
+    begins with the name. A name can equal its heading ("sleepy face"). Raises UserError for other data sets.
     """
-    if isinstance(pairs, EvaluationPairs) and level_names(pairs):
+    if isinstance(pairs, EvaluationPairs) and pairs.source.found.entry.kind == "hierarchy":
         return [pairs.captions(row) for row in range(len(pairs))]
-    if not level_names(pairs):
+    if isinstance(pairs, EvaluationPairs) or not {"group", "subgroup", "concept"} <= pairs.labels.keys():
         fix = "the emoji sets and hierarcaps have one"
         raise UserError(f"data set {pairs.name}: no hierarchy of captions is known; {fix}")
     captions: list[tuple[str, ...]] = []
