@@ -69,8 +69,8 @@ def pair_similarities(images: Tensor, texts: Tensor, captions: list[str]) -> Map
     """Return "positive" <v_i, t_i> and "negative" <v_i, t_j> for differing captions, and of each image's negatives
     the "negative mean" and the "negative top", the mean of the largest 5 % (at least one).
 
-    images, texts: n matched unit rows [n, D]; captions: n. At most NEGATIVES rows, evenly spaced, are used. Images
-    without a negative have neither mean nor top.
+    images, texts: n matched unit rows [n, D]; captions: n. At most `MAX_NEGATIVES` rows, evenly spaced, are used.
+    Images without a negative have neither mean nor top.
     """
     some = torch.linspace(0, len(images) - 1, min(len(images), MAX_NEGATIVES), device=images.device).round().long()
     numbers = {caption: number for number, caption in enumerate(dict.fromkeys(captions))}

@@ -34,6 +34,7 @@ from bench.evaluation.zero_shot import (
     log_likelihoods,
     predictions,
 )
+from methods.base import spans
 from methods.protocol import Tensors
 
 OfChunk = Callable[[Features, Tensors, Tensors], Tensors]  #: of features of images and of texts
@@ -289,14 +290,14 @@ def _embeddings(_: Features, images: Tensors, texts: Tensors) -> Tensors:
 
 
 def _in_chunks(what: str, of: OfChunk, features: Features, pairs: Pairs, noise: Noise | None) -> Tensors:
+    fixed = noise.content_hash if isinstance(noise, NoiseManifest) else ""
     parts = []
-    for start in range(0, len(pairs), CHUNK_PAIRS):
-        rows = np.arange(start, min(start + CHUNK_PAIRS, len(pairs)))
-        fixed = noise.content_hash if isinstance(noise, NoiseManifest) else ""
-        key = (what, pairs.content_hash, fixed, str(start))
+    for part in spans(len(pairs), CHUNK_PAIRS):
+        key = (what, pairs.content_hash, fixed, str(part.start))
+        rows = np.arange(part.start, part.stop)
         chunk = features.kept(key, partial(_chunk, of, features, pairs, noise or Noise(), rows))
         parts.append({name: values.cpu() for name, values in chunk.items()})
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return {name: torch.cat([chunk[name] for chunk in parts]) for name in parts[0]}
 
 
 def _chunk(of: OfChunk, features: Features, pairs: Pairs, noise: Noise, rows: np.ndarray) -> Tensors:

@@ -165,7 +165,7 @@ def adamw_probe(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 * (1 + math.cos(math.pi * step / steps)))
     for _ in range(epochs):
         order = torch.randperm(len(train.labels), generator=generator).to(train.labels.device)
-        for rows in (order[start : start + batch] for start in range(0, len(order), batch)):
+        for rows in order.split(batch):
             features, labels = train.take(rows)
             loss = F.cross_entropy(F.linear(features, weight, bias), labels)
             optimizer.zero_grad()

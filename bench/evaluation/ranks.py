@@ -18,6 +18,7 @@ from torch import Tensor
 
 from bench.arrays import Floats
 from bench.catalogue.families.random_guess import hit_probability
+from methods.base import spans
 
 SCORES = ("cosine", "csd")
 _SUMMED = 1 << 10  #: rows
@@ -60,8 +61,7 @@ class AnswerRanks:
 
     def outcomes(self, prefix: str) -> dict[str, np.ndarray]:
         """Return the arrays int32 [n] that are stored per example; every recall can be computed from them."""
-        counts = {"better": self.better, "tied_wrong": self.tied_wrong, "tied_right": self.tied_right}
-        return {f"{prefix}{name}": values.astype(np.int32) for name, values in counts.items()}
+        return {f"{prefix}{name}": values.astype(np.int32) for name, values in vars(self).items()}
 
 
 def _reciprocal(better: int, wrong: int, right: int) -> float:
@@ -111,8 +111,7 @@ def rank(queries: Mapping[str, Tensor], candidates: Mapping[str, Tensor], right:
     if len(right) != len(a) or bool((right[:, 0] < 0).any()) or int(right.max()) >= len(b):
         raise ValueError(f"right answers {tuple(right.shape)} do not fit {len(a)} queries and {len(b)} candidates")
     counts = torch.empty(3, len(a), dtype=torch.int64, device=a.device)
-    size = tile_rows(len(b), a.element_size())
-    for rows in (slice(start, start + size) for start in range(0, len(a), size)):
+    for rows in spans(len(a), tile_rows(len(b), a.element_size())):
         scores = a[rows] @ b.T
         scores += shift
         own = scores.gather(1, right[rows].clamp(min=0)).masked_fill(right[rows] < 0, -torch.inf)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bench.catalogue.families.random_guess import RECALL_KS, with_means
 from bench.evaluation.ranks import AnswerRanks, offsets, rank, require_finite, tile_rows
+from methods.base import spans
 
 _BAND = 1e-5  # scores that differ by less may be equal; far above the rounding error of a dot product
 
@@ -110,7 +111,7 @@ def _one_pass(
     shift_a, shift_b = offsets(texts, score), offsets(images, score)
     require_finite(a, b, shift_a, shift_b)
     size = min(tile_rows(len(b), a.element_size()), len(a))
-    tiles = [slice(start, min(start + size, len(a))) for start in range(0, len(a), size)]
+    tiles = spans(len(a), size)
     own = torch.cat([torch.linalg.vecdot(a[rows], b[of_text[rows]]) for rows in tiles]) + shift_a + shift_b[of_text]
     best = own.new_full((len(b),), -torch.inf).scatter_reduce(0, of_text, own, "amax")
     band = _BAND * max(1.0, float(own.abs().max()))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bench.arrays import Floats
 from bench.evaluation.ranks import AnswerRanks, offsets, rank, require_finite, tile_rows
+from methods.base import spans
 
 MAX_SHARPNESS = 1e6  #: the largest inverse temperature that is tried; cosines that differ by 1e-5 are then told apart
 _HALVINGS = 60  #: of the interval of the logarithm, to 1e-16 of its length
@@ -40,7 +41,7 @@ def class_vectors(texts: Mapping[str, Tensor], templates: int) -> dict[str, Tens
 
 
 def classify(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels: Tensor, score: str) -> AnswerRanks:
-    """Rank the true class of each image; top-k accuracy is the mean of `Ranks.hits(k)`.
+    """Rank the true class of each image; top-k accuracy is the mean of `AnswerRanks.hits(k)`.
 
     images [n], classes [C] features; labels [n] int64 in 0..C-1. Raises ValueError and FloatingPointError as `rank`
     does.
@@ -57,15 +58,14 @@ def predictions(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], sco
     a, b = images["embedding"], classes["embedding"]
     shift = offsets(classes, score)
     require_finite(a, b, shift)
-    size = tile_rows(len(b), a.element_size())
-    best = [(a[start : start + size] @ b.T + shift).argmax(1) for start in range(0, len(a), size)]
-    return torch.cat(best).cpu().numpy()
+    tiles = spans(len(a), tile_rows(len(b), a.element_size()))
+    return torch.cat([(a[rows] @ b.T + shift).argmax(1) for rows in tiles]).cpu().numpy()
 
 
 def inverse_temperature(
     images: Mapping[str, Tensor], labels: Tensor, classes: Mapping[str, Tensor], score: str
 ) -> float:
-    """Return the b in [1/SHARPEST, SHARPEST] with which softmax(b * scores) makes the labels [n] most probable.
+    """Return the b with which softmax(b * scores) makes the labels [n] most probable, from 1/s to s = `MAX_SHARPNESS`.
 
     The log-likelihood is concave in b, so the sign of its slope halves the interval of log b. Guo et al. (ICML 2017)
     call it temperature scaling. Raises FloatingPointError if features are not finite.
@@ -92,9 +92,8 @@ def _likelihoods(
     """Return log-probabilities [n] of the right classes, and their slopes [n] in the sharpness, in double precision."""
     a, b = images["embedding"], classes["embedding"]
     shift, labels = offsets(classes, score), labels.to(a.device)
-    size = tile_rows(len(b), 8)
     parts = []
-    for rows in (slice(start, start + size) for start in range(0, len(a), size)):
+    for rows in spans(len(a), tile_rows(len(b), 8)):
         scores = (a[rows] @ b.T + shift).double()
         right = scores.gather(1, labels[rows, None]).squeeze(1)
         logs = torch.log_softmax(sharpness * scores, 1)

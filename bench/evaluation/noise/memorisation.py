@@ -18,6 +18,7 @@ from bench.evaluation.measures import Measured, MeasureInputs, Number, available
 from bench.evaluation.noise.detection import detection_scores
 from bench.evaluation.ranks import AnswerRanks, offsets, require_finite
 from bench.evaluation.tasks import Task
+from methods.base import spans
 
 TILE_PAIRS = 256  #: pairs whose scores are in memory at a time
 
@@ -45,7 +46,7 @@ def rank_given(
     shift, own_shift = offsets(others, score), offsets(given, score)
     require_finite(a, b, c, shift, own_shift)
     counts = []
-    for rows in (slice(start, start + TILE_PAIRS) for start in range(0, len(a), TILE_PAIRS)):
+    for rows in spans(len(a), TILE_PAIRS):
         scores = a[rows] @ torch.cat((c, b[rows])).T + torch.cat((shift, own_shift[rows]))  # one product, for ties
         own = scores[:, len(c) :].diagonal()[:, None]
         among = scores[:, : len(c)].masked_fill(skip[rows].to(a.device), -torch.inf)
@@ -57,7 +58,7 @@ def rank_given(
 def memorisation(task: Task, bench: MeasureInputs) -> Measured:
     """Measure how often the given caption of a training pair is ranked first, of corrupted and of clean pairs.
 
-    The first text of each pair speaks for it, as training saw it. A distractor with the same text as the given one does
+    The first text of each pair represents it, as training saw it. A distractor with the same text as the given one does
     not count. Without known corrupted pairs only "learned" is measured. Raises UserError if the manifest was made for
     other pairs.
     """
