@@ -38,7 +38,7 @@ def _drawn(n: int, seed: int, replicates: int) -> Iterator[Ints]:
         yield np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n)
 
 
-def ratio_replicates(totals: Mapping[str, Floats], weights: Mapping[str, Floats], seed: int = 0) -> dict[str, Floats]:
+def ratio_replicates(totals: Mapping[str, Floats], weights: Mapping[str, Floats]) -> dict[str, Floats]:
     """Return by name the replicates [REPLICATES] of sum(total) / sum(weight), all from the same draws of the n units.
 
     totals, weights: [n] by name. A unit is drawn as a whole: an example (weight 1), or an image with all its captions
@@ -47,7 +47,7 @@ def ratio_replicates(totals: Mapping[str, Floats], weights: Mapping[str, Floats]
     names = list(totals)
     tops = np.stack([totals[name] for name in names], axis=1)
     bottoms = np.stack([weights[name] for name in names], axis=1)
-    ratios = np.concatenate([(drawn @ tops) / (drawn @ bottoms) for drawn in resamples(len(tops), seed)])
+    ratios = np.concatenate([(drawn @ tops) / (drawn @ bottoms) for drawn in resamples(len(tops))])
     return dict(zip(names, ratios.T, strict=True))
 
 

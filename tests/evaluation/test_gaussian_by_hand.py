@@ -187,6 +187,6 @@ def test_top1_has_the_share_of_hits() -> None:
     images, classes = gaussians(1, 40, 3), gaussians(2, 5, 3)
     labels = (images["embedding"] @ classes["embedding"].T).argmax(1)
     labels[:10] = (labels[:10] + 1) % 5
-    number = top1(images, classes, labels, "cosine")
+    number = top1("top1", images, classes, labels, "cosine")
     assert (number.metric, number.score, number.value, number.n) == ("top1", "cosine", 0.75, 40)
     assert number.interval[0] < 0.75 < number.interval[1]

@@ -21,12 +21,11 @@ def attack_rates(labels: Ints, clean: Ints, triggered: Ints, target: int, score:
     class do not count for the success, because they should get that class.
     """
     others = labels != target
-    shares = {
-        "attack_success": (triggered[others] == target, False),
-        "without_trigger": (clean[others] == target, False),
-        "clean_accuracy": (clean == labels, True),
-    }
-    return [Number.mean(name, score, hits, higher) for name, (hits, higher) in shares.items()]
+    return [
+        Number.mean("attack_success", score, triggered[others] == target, higher_is_better=False),
+        Number.mean("without_trigger", score, clean[others] == target, higher_is_better=False),
+        Number.mean("clean_accuracy", score, clean == labels),
+    ]
 
 
 def targeted_rates(labels: Ints, predicted: Ints, targets: Ints, classes: Ints, score: str = "") -> list[Number]:

@@ -1,4 +1,4 @@
-"""The task `prompts`: zero-shot accuracy by which prompts speak for a class (Chun et al., ProLIP, ICLR 2025, Table 3).
+"""The task `prompts`: zero-shot accuracy by which prompts represent a class (Chun et al., ProLIP, ICLR 2025, Table 3).
 
 Any method has all prompts alike and a single one; choosing or weighting prompts by their variances needs variances.
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +26,9 @@ SINGLE_PROMPT = "a photo of"  #: the single prompt is the first that begins so, 
 def prompt_choices(task: Task, bench: MeasureInputs) -> Measured:
     """Measure top-1 accuracy under each choice of prompts; "all" and "single" by every score, the others by CSD.
 
-    "filtered" keeps prompts up to the mean variance of their class, "half" the surer half of each class; "bprw_K"
-    weights prompts by how well they explain images of the training split, K labelled ones a class (0: the nearest).
+    "filtered" keeps prompts up to the mean variance of their class, "half" the more certain half of each class;
+    "bprw_K" weights prompts by how well they explain images of the training split, K labelled ones a class (0: the
+    nearest).
     """
     pairs = bench.plan.load(task.dataset)
     templates, names = data.prompt_templates(pairs), pairs.classes[task.label]
@@ -40,7 +40,7 @@ def prompt_choices(task: Task, bench: MeasureInputs) -> Measured:
         "single": class_vectors(bench.features.texts(class_prompts(names, [single])), 1),
     }
     scores = available_scores(images, texts)
-    numbers = [replace(top1(images, classes[name], labels, score), metric=name) for name in classes for score in scores]
+    numbers = [top1(name, images, one, labels, score) for name, one in classes.items() for score in scores]
     if "csd" in scores:
         u = total_variance(texts).reshape(-1, len(templates))
         limits = {"filtered": u.mean(1, keepdim=True), "half": u.kthvalue(math.ceil(u.shape[1] / 2), 1, True).values}
@@ -49,7 +49,7 @@ def prompt_choices(task: Task, bench: MeasureInputs) -> Measured:
             **{name: filtered_class_vectors(texts, most_certain(u, limit)) for name, limit in limits.items()},
             **{f"bprw_{shots}": reweighted(bench.features, pairs, source, task.label, shots) for shots in SHOTS},
         }
-        numbers += [replace(top1(images, one, labels, "csd"), metric=name) for name, one in by_variance.items()]
+        numbers += [top1(name, images, one, labels, "csd") for name, one in by_variance.items()]
     return numbers, {}
 
 
@@ -73,6 +73,8 @@ def filtered_class_vectors(texts: Mapping[str, Tensor], mask: Tensor) -> dict[st
     return {"embedding": F.normalize(means, dim=-1), "logvar": variances.log()}
 
 
-def top1(images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels: Tensor, score: str) -> Number:
-    """Return the top-1 accuracy of images [n] among classes [C] by a score; labels int64 [n]."""
-    return Number.mean("top1", score, classify(images, classes, labels, score).hits(1))
+def top1(
+    metric: str, images: Mapping[str, Tensor], classes: Mapping[str, Tensor], labels: Tensor, score: str
+) -> Number:
+    """Return the top-1 accuracy of images [n] among classes [C] by a score as a metric; labels int64 [n]."""
+    return Number.mean(metric, score, classify(images, classes, labels, score).hits(1))
