@@ -32,17 +32,17 @@ POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first
 class ImagePreparation:
     """Preparation of an image encoder's images: made square at `scaled` px, cropped to `size` px, normalised."""
 
+    scaled: int
     size: int
     channels: Channels
     resize: Resize = CROP
-    scaled: int | None = None  #: pixels a side before the crop of the centre; None = `size`
 
     @property
     def words(self) -> str:
         """A text for features.json."""
-        (mean, std), before = self.channels, self.scaled or self.size
-        crop = f", centre {self.size} px" if before != self.size else ""
-        return f"{self.resize.label} {before} px{crop}, mean {list(mean)}, std {list(std)}"
+        mean, std = self.channels
+        crop = f", centre {self.size} px" if self.scaled != self.size else ""
+        return f"{self.resize.label} {self.scaled} px{crop}, mean {list(mean)}, std {list(std)}"
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class ImageEncoder:
     name: str
     module: nn.Module
     encode: Callable[[Tensor], Tensor]  #: maps [b, 3, size, size] to [b, P]
-    sight: ImagePreparation
+    preparation: ImagePreparation
 
     def features(self, pixels: Pixels) -> npt.NDArray[Any]:
         """Map uint8 [b, scaled, scaled, 3] to float32 [b, P]."""
-        weight = next(self.module.parameters())
-        margin = (pixels.shape[1] - self.sight.size) // 2
-        square = pixels[:, margin : margin + self.sight.size, margin : margin + self.sight.size]
+        weight, size = next(self.module.parameters()), self.preparation.size
+        margin = (pixels.shape[1] - size) // 2
+        square = pixels[:, margin : margin + size, margin : margin + size]
         with torch.inference_mode():
-            images = normalise(square, weight.device, self.sight.channels).to(weight.dtype)
+            images = normalise(square, weight.device, self.preparation.channels).to(weight.dtype)
             return np.asarray(self.encode(images).float().cpu())
 
 
@@ -92,7 +92,8 @@ def image_encoder(given: str, results: Path, device: torch.device) -> ImageEncod
     if given.startswith(TIMM):
         return _timm(given, device)
     towers, size, resize = _towers(given, "--images", results, device)
-    return ImageEncoder(given, towers.visual, towers.encode_image, ImagePreparation(size, towers.channels, resize))
+    preparation = ImagePreparation(size, size, towers.channels, resize)
+    return ImageEncoder(given, towers.visual, towers.encode_image, preparation)
 
 
 def text_encoder(given: str, results: Path, device: torch.device) -> TextEncoder:
@@ -165,7 +166,7 @@ def _timm(given: str, device: torch.device) -> ImageEncoder:
     scaled += (scaled - size) % 2  # so that the crop of the centre has whole pixels
     resize = Resize(mode, kernel)  # type: ignore[arg-type]
     channels = (tuple(config["mean"]), tuple(config["std"]))
-    return ImageEncoder(given, _frozen(made, device), made, ImagePreparation(size, channels, resize, scaled))
+    return ImageEncoder(given, _frozen(made, device), made, ImagePreparation(scaled, size, channels, resize))
 
 
 def _transformers(given: str, device: torch.device) -> TextEncoder:

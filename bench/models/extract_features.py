@@ -30,7 +30,7 @@ from bench.errors import UserError, one_line
 from bench.evaluation.features import IMAGE_BATCH, TEXT_BATCH
 from bench.evaluation.tasks import EvaluationPlan
 from bench.models.encoders import ImageEncoder, TextEncoder, image_encoder, text_encoder, weights_digest
-from bench.models.feature_targets import Target, evaluation_target, training_target
+from bench.models.feature_targets import TEXTS_ALONE, Target, evaluation_target, training_target
 from bench.store import files
 from bench.store.claim import Claim
 from bench.suite.suite import Suite
@@ -57,11 +57,10 @@ class ExtractionRequest:
 
 @dataclass(frozen=True)
 class Models:
-    """The two encoders and the digests of their weights; None for a side that is left out."""
+    """The two encoders; None for a side that is left out."""
 
     image: ImageEncoder | None
     text: TextEncoder | None
-    digests: dict[str, str]
 
     @classmethod
     def load(cls, request: ExtractionRequest) -> Models:
@@ -71,8 +70,13 @@ class Models:
         device = available_device()
         image = image_encoder(request.images, request.results, device) if request.images else None
         text = text_encoder(request.texts, request.results, device) if request.texts else None
-        both = {"image": image, "text": text}
-        return cls(image, text, {side: weights_digest(one.module) for side, one in both.items() if one})
+        return cls(image, text)
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """The digests of their weights, by side."""
+        both = {"image": self.image, "text": self.text}
+        return {side: weights_digest(encoder.module) for side, encoder in both.items() if encoder}
 
 
 def extract_sets(request: ExtractionRequest, models: Models | None = None, shown: Progress | None = None) -> list[str]:
@@ -106,11 +110,11 @@ def sets_of_suite(suite: Suite) -> list[str]:
 
 def _extractions(request: ExtractionRequest, models: Models, root: Path) -> Iterator[Extraction]:
     """Yield the work on the training set and on each evaluation set."""
-    sight = models.image.sight if models.image else None
+    preparation = models.image.preparation if models.image else TEXTS_ALONE
     further = reading.text_lines(request.prompts, MAX_PROMPT_BYTES) if request.prompts else []
-    yield Extraction(training_target(request.data, request.out, sight, further), models, request, root / "pairs")
+    yield Extraction(training_target(request.data, request.out, preparation, further), models, request, root / "pairs")
     for name in request.evaluation:
-        target = evaluation_target(name, request.out / EVALUATION_FOLDER / name, sight)
+        target = evaluation_target(name, request.out / EVALUATION_FOLDER / name, preparation)
         yield Extraction(target, models, request, root / EVALUATION_FOLDER / name)
 
 
@@ -175,7 +179,7 @@ class Extraction:
         """What is encoded."""
         target, views, sides = self.target, self.request.views, []
         if image := self.models.image:
-            words = image.sight.words
+            words = image.preparation.words
             depends = [target.pairs.content_hash, target.recipe, words]
             words += f"; further views by {target.recipe!r}" if views > 1 else ""
             sides.append(ExtractedSide("image", image, views, len(target), IMAGE_BATCH, words, depends))
@@ -214,7 +218,8 @@ class Extraction:
         encoder, view = parts[0].side.encoder, parts[0].view
         if isinstance(encoder, ImageEncoder):
             rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
-            yield from map(encoder.features, self.target.pictures(encoder.sight, view).batches(rows, IMAGE_BATCH))
+            pictures = self.target.pictures(encoder.preparation, view)
+            yield from map(encoder.features, pictures.batches(rows, IMAGE_BATCH))
             return
         assert self.plan is not None
         for part in parts:

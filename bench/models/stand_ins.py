@@ -31,7 +31,7 @@ from bench.data.shards import indexing, sources
 from bench.errors import UserError
 from bench.evaluation.probabilistic.hierarchy import levels
 from bench.evaluation.tasks import EvaluationPlan
-from bench.models.encoders import ImageEncoder, ImagePreparation, TextEncoder, weights_digest
+from bench.models.encoders import ImageEncoder, ImagePreparation, TextEncoder
 from bench.models.extract_features import ExtractionRequest, Models, extract_sets, sets_of_suite
 from bench.suite import tower_files
 from bench.suite.settings import TowerSettings
@@ -46,7 +46,7 @@ MAX_CAPTIONS = 5  #: of an image, at most, where each is a pair of its own
 SIZE = 64  #: pixels a side
 PAIRS_PER_SHARD = 1_000  #: training pairs
 #: of the encoder that stands in for those of features
-PREPARATION = ImagePreparation(SIZE, ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))
+PREPARATION = ImagePreparation(SIZE, SIZE, ((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)))
 WIDTH, VIEWS = 128, 4  #: numbers of stored features where a suite does not say, and their views of an image
 COARSE, WORDS = 8, 4096  #: pixels a side, and different words, that such an encoder tells apart
 Members = list[tuple[str, bytes]]
@@ -144,10 +144,9 @@ def _features(suite: Suite) -> list[str]:
 
     images = ImageEncoder("stand-in", pixels, seen, PREPARATION) if "image" in stored else None
     texts = TextEncoder("stand-in", words, read, "a random vector for each word") if "text" in stored else None
-    digests = {"image": weights_digest(pixels), "text": weights_digest(words)}
-    models = Models(images, texts, {side: digests[side] for side in sorted(stored)})
     sets = tuple(sets_of_suite(suite))
-    return extract_sets(ExtractionRequest(own, suite.data.feature_folder, evaluation=sets, views=VIEWS), models)
+    request = ExtractionRequest(own, suite.data.feature_folder, evaluation=sets, views=VIEWS)
+    return extract_sets(request, Models(images, texts))
 
 
 @dataclass(frozen=True)

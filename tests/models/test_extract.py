@@ -202,13 +202,13 @@ def test_evaluation_sets_lie_with_the_pairs_and_hold_their_prompts(
 
 
 def test_a_set_of_the_package_brings_all_texts_that_its_evaluation_asks_for(tmp_path: Path) -> None:
-    target = evaluation_target("digits/test", tmp_path, ImagePreparation(12, CLIP_CHANNELS))
+    target = evaluation_target("digits/test", tmp_path, ImagePreparation(12, 12, CLIP_CHANNELS))
     pairs = embedded("digits/test", 12)
     texts = {text for row in target.captions.to_pylist() for text in row} | set(target.prompts)
     assert texts >= {text for row in evaluation_captions(pairs) for text in row}
     assert texts >= set(zero_shot.class_prompts(pairs.classes["digit"], prompt_templates(pairs)))
     assert target.pairs.labels["digit"].tolist() == pairs.labels["digit"].tolist()
-    pictures = target.pictures(ImagePreparation(12, CLIP_CHANNELS), 0)
+    pictures = target.pictures(ImagePreparation(12, 12, CLIP_CHANNELS), 0)
     assert [len(batch) for batch in pictures.batches(np.arange(5), 2)] == [2, 2, 1]
     assert (next(pictures.batches(np.arange(9), 3)) == pairs.images(np.arange(3))).all()
 
@@ -235,8 +235,9 @@ def test_a_timm_model_sees_its_own_transform(tmp_path: Path) -> None:
     transform = create_transform(**resolve_model_data_config(made), is_training=False)
     from bench.data.photo import evaluation_pixels
 
-    sight = encoder.sight
-    pixels = np.stack([evaluation_pixels(picture(row), sight.scaled or sight.size, sight.resize) for row in range(2)])
+    preparation = encoder.preparation
+    size, resize = preparation.scaled, preparation.resize
+    pixels = np.stack([evaluation_pixels(picture(row), size, resize) for row in range(2)])
     with torch.no_grad():
         expected = made.forward_head(
             made.forward_features(torch.stack([transform(picture(row)) for row in range(2)])), pre_logits=True
