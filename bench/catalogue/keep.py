@@ -87,6 +87,20 @@ def _highest(asked: SelectionInputs) -> Ints:
     return np.sort(ranked[: kept_count(asked)])
 
 
+def _scored(name: str, best: str, score: str, by_run: bool = True) -> DataSelection:
+    """Return a selection of the pairs of `best` score; without `by_run` only given weights score them."""
+    return DataSelection(
+        name,
+        f"the pairs of {best} under a reference run" if by_run else "",
+        _highest,
+        takes=("share",),
+        reference_keeps_all=True,
+        scored=True,
+        score=score,
+        about_external=f"the pairs of {best} under an external model",
+    )
+
+
 KEEPS: Registry[DataSelection] = Registry(
     "a data selection",
     (
@@ -101,36 +115,12 @@ KEEPS: Registry[DataSelection] = Registry(
             uses="trusted pairs",
             reference_keeps_all=True,
         ),
-        *(
-            DataSelection(
-                name,
-                f"the pairs of {best} under a reference run" if by_a_run else "",
-                _highest,
-                takes=("share",),
-                reference_keeps_all=True,
-                scored=True,
-                score=score,
-                about_external=f"the pairs of {best} under an external model",
-            )
-            for name, score, by_a_run, best in (
-                ("score", "cosine", True, "highest {score}"),
-                # Chun et al., ProLIP, ICLR 2025, Section C.8: "ProLIP distance" of Table C.7
-                ("distance", "csd", False, "smallest distance (CSD)"),
-                # Wang et al., NeurIPS 2024
-                (
-                    "s_clip_loss",
-                    "s_clip_loss",
-                    True,
-                    "largest s-CLIPLoss, the cosine less what its batch has by chance,",
-                ),
-                (
-                    "norm_sim",
-                    "norm_sim",
-                    True,
-                    "largest NormSim (p = 2), the image's likeness to a sample of all images,",
-                ),
-            )
-        ),
+        _scored("score", "highest {score}", "cosine"),
+        # Chun et al., ProLIP, ICLR 2025, Section C.8: "ProLIP distance" of Table C.7
+        _scored("distance", "smallest distance (CSD)", "csd", by_run=False),
+        # Wang et al., NeurIPS 2024
+        _scored("s_clip_loss", "largest s-CLIPLoss, the cosine less what its batch has by chance,", "s_clip_loss"),
+        _scored("norm_sim", "largest NormSim (p = 2), the image's likeness to a sample of all images,", "norm_sim"),
         # the control for any choice of rows: only the number is the same
         DataSelection("random", "a random share of the pairs", _random, takes=("share",)),
     ),

@@ -198,8 +198,7 @@ TOWER_FAMILIES: Registry[TowerFamily] = Registry(
 
 def learns_tokens(name: str) -> bool:
     """Return whether a text tower reads by tokens that are learned from the training captions."""
-    small = TOWER_FAMILIES["small"].text
-    return small is not None and text_towers(name) is small
+    return text_towers(name) is TOWER_FAMILIES["small"].text
 
 
 def image_towers(name: str) -> ImageTowers:

@@ -32,8 +32,9 @@ class PackageTask:
 
     def moved(self, family: str, other: str) -> PackageTask:
         """Return the same task on the sets of another family of the package: "emoji/iid" -> "emoji-b/iid"."""
-        sets = (re.sub(f"^{family}/", f"{other}/", one) for one in (self.dataset, self.train, self.validation))
-        return PackageTask(next(sets), self.label, next(sets), next(sets))
+        own = (self.dataset, self.train, self.validation)
+        dataset, train, validation = (re.sub(f"^{family}/", f"{other}/", one) for one in own)
+        return PackageTask(dataset, self.label, train, validation)
 
 
 @dataclass(frozen=True, kw_only=True)
