@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 
 from bench import data
@@ -69,17 +69,16 @@ def _check_scorers(suite: Suite) -> None:
 def _check_target(suite: Suite) -> None:
     """Raise UserError if poison aims at a class that a data set, which is there, does not have."""
     plan = EvaluationPlan(suite.data, suite.evaluate)
-    for task in plan.chosen:
-        if FAMILIES[task.family].on_poison and (
-            task.dataset in data.dataset_names() or evaluation.find_evaluation_set(task.dataset)
-        ):
-            for noise in suite.noise:
-                if noise.entry.poisons:
-                    options = noise.chosen_options().content()
-                    if options["attack"] == "targeted":
-                        same_set(options["images"], task.dataset)
-                    else:
-                        class_number(options["target"], plan.load(task.dataset).classes[task.label], task.dataset)
+    attacked = (task for task in plan.chosen if FAMILIES[task.family].on_poison)
+    poisons = (noise for noise in suite.noise if noise.entry.poisons)
+    for task, noise in product(attacked, poisons):
+        if not (task.dataset in data.dataset_names() or evaluation.find_evaluation_set(task.dataset)):
+            continue
+        options = noise.chosen_options().content()
+        if options["attack"] == "targeted":
+            same_set(options["images"], task.dataset)
+        else:
+            class_number(options["target"], plan.load(task.dataset).classes[task.label], task.dataset)
 
 
 def missing_weights(suite: Suite) -> list[Missing]:

@@ -26,7 +26,7 @@ CALIBRATION_STEPS = 20  #: timed steps of each phase, after a few that are not t
 _measured: dict[Path, dict[str, float]] = {}  #: by this process
 
 
-def calibrated_seconds(run: Run, inputs: Inputs, store: Store, keep: bool = True) -> dict[str, float]:
+def calibrated_seconds(run: Run, inputs: Inputs, store: Store, keep: bool) -> dict[str, float]:
     """Return the median seconds of a real step of each phase here, measured once per store: they enter ids.
 
     keep: whether what is measured is stored.
