@@ -40,7 +40,7 @@ def map_rows(pairs: Pairs, count: int) -> Ints:
     return np.sort(counter.hash_order(pairs.keys, b"embedding map")[:count])
 
 
-def embedding_map(features: Features, pairs: Pairs, noise: Noise | None, rows: Ints, seed: int = 0) -> EmbeddingMap:
+def embedding_map(features: Features, pairs: Pairs, noise: Noise | None, rows: Ints, seed: int) -> EmbeddingMap:
     """Place images and texts of `rows` [n] as training saw them, each image with the first of its texts.
 
     Images and texts are placed together, so that a pair that a model matches lies together. Raises UserError for fewer

@@ -16,7 +16,7 @@ from bench.catalogue.evaluation_sets import expected, parse_dataset
 from bench.catalogue.families import FAMILIES, DatasetFacts
 from bench.catalogue.families.random_guess import CAPTIONS_PER_IMAGE
 from bench.catalogue.training_sets import TRAINING_SETS
-from bench.data import Pairs, evaluation
+from bench.data import Pairs
 from bench.data.kept import KeptPairs
 from bench.data.noise.manifest import ManifestSummary, Noise
 from bench.data.photo import CROP, Resize
@@ -25,7 +25,7 @@ from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.suite.tasks import PROTOCOL, SuiteTasks, Task
 
-__all__ = ["PROTOCOL", "EvaluationPlan", "Task", "dataset_facts"]
+__all__ = ["PROTOCOL", "EvaluationPlan", "Task"]
 
 
 def folds_of(dataset: str) -> int:
@@ -105,7 +105,7 @@ class EvaluationPlan(SuiteTasks):
             return self.source.pairs()
         resize = self.resize
         if not (self.source.of_package(dataset) or self.data.on_features):
-            entry, _ = evaluation.parse_dataset(dataset)
+            entry, _ = parse_dataset(dataset)
             asked = None if entry.classes else self.protocol.retrieval_resize
             resize = replace(resize, mode=asked) if asked else resize
         return self.source.evaluation(dataset, self.drawn, self.seen, resize)
@@ -124,12 +124,12 @@ class EvaluationPlan(SuiteTasks):
         """Channel statistics that the pixels of a data set are normalised with; None = those of the towers."""
         if dataset == self.training or self.data.on_features or dataset in data.dataset_names():
             return None
-        entry, _ = evaluation.parse_dataset(dataset)
+        entry, _ = parse_dataset(dataset)
         return self.protocol.channels(entry.name, entry.classes > 0)
 
     def metric(self, dataset: str) -> str:
         """The main metric of a data set: the catalogue's, or top-1 accuracy."""
-        return "top1" if dataset in data.dataset_names() else evaluation.parse_dataset(dataset)[0].metric
+        return "top1" if dataset in data.dataset_names() else parse_dataset(dataset)[0].metric
 
     def captions(self, pairs: Pairs) -> list[tuple[str, ...]]:
         """The texts of each row that retrieval looks for; of embedded data exactly `CAPTIONS_PER_IMAGE`."""

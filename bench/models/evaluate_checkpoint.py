@@ -111,10 +111,10 @@ def evaluate_checkpoint(
     >>> evaluated = bench.evaluate("ViT-B-32/openai", "smoke")  # doctest: +SKIP
     >>> {record.task: record.value for record in evaluated.records}  # doctest: +SKIP
     """
-    given, store, label = str(checkpoint), Store(Path(results)), method
+    given, store = str(checkpoint), Store(Path(results))
     suite = suite if isinstance(suite, Suite) else load_suite(suite)
     model = open_clip_models.find_open_clip_model(given, architecture)
-    weights = describe_checkpoint(Path(given), suite, label) if model is None else _described(model, suite, label)
+    weights = describe_checkpoint(Path(given), suite, method) if model is None else _described(model, suite, method)
     plan = weights.plan(suite)
     folder = store.suite(suite.name) / "evaluated" / f"{weights.hash[:16]}-{digest(weights.content())[:8]}"
     manifest = weights.manifest()
@@ -136,10 +136,11 @@ def evaluate_checkpoint(
                 records = [dataclasses.replace(one, at=weights.at) for one in measured]
                 writer.write_records(key, records, outcomes)
 
+            home, inside = writer.path(FEATURES), writer.fence.path
+            features = Features(adapter, towers, weights.hash, plan.protocol.label, home, plan.channels, inside)
             try:
-                label, home = plan.protocol.label, writer.path(FEATURES)
                 evaluate_features(
-                    Features(adapter, towers, weights.hash, label, home, plan.channels, writer.fence.path),
+                    features,
                     plan,
                     at=1.0,  # the tasks of final weights, at whatever share these were taken
                     run=weights.origin,

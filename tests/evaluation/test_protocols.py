@@ -23,11 +23,11 @@ from bench.catalogue.protocols import PROTOCOLS
 from bench.data import evaluation
 from bench.data.noise.shuffled import shuffled_captions
 from bench.data.photo import CROP, SQUASH
+from bench.data.source import dataset_facts
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan, evaluate_features, features, measures, pixels
 from bench.evaluation.diagnostics import diagnose
 from bench.evaluation.features import Features, extract_images, extract_texts
-from bench.evaluation.tasks import dataset_facts
 from bench.evaluation.workload import evaluation_workload
 from bench.store import Record, RunStore, RunWriter
 from bench.suite.settings import DataSettings, EvaluateSettings
