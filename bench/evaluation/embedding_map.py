@@ -1,6 +1,6 @@
 """Places training pairs in the plane by their embeddings: PCA, then t-SNE (Figure 4 of the Bayesian-weights paper).
 
-Distances between far groups of a t-SNE have no meaning; what is near in the plane is near in the space.
+Distances between distant groups of a t-SNE have no meaning; neighbours in the plane are neighbours in the space.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class Features:
         """Return `extract_images(pairs, kind)`, computed once."""
         own = (self.channels(pairs.name) if self.channels else None) or self.towers.channels
         return self.kept(
-            ("images", kind, pairs.content_hash, repr(own)),  # the hash tells size and resizing as well
+            ("images", kind, pairs.content_hash, repr(own)),  # the hash covers size and resizing as well
             lambda: extract_images(self.method, self.towers, pairs, kind, None, own, self.group),
             _place(kind, self.device),
         )

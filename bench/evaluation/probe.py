@@ -30,7 +30,7 @@ MAX_SWEEP_BYTES = 2 << 30  #: bytes that a sweep may take for copies of its feat
 _FREE_SHARE = 0.8  #: usable share of the free bytes
 _COARSE, _SPANS = 16, (8, 4, 2, 1)  # every second decade first, then halving the interval around the best
 #: distance from the optimum, in nats a row, at which a fit of the sweep stops; the final fit goes further. On
-#: ill-conditioned features scikit-learn's L-BFGS is much farther away after CLIP's 1,000 iterations.
+#: ill-conditioned features scikit-learn's L-BFGS is much further from it after CLIP's 1,000 iterations.
 _SWEEP_GAP = 1e-3
 
 
@@ -126,7 +126,7 @@ def _start(fits: dict[int, Solution], step: int) -> Solution | None:
 
 
 def _correct(solution: Solution, split: Labelled) -> Tensor:
-    """Return bool [n]: whether the largest logit is that of the true class. Many rows are looked at in chunks."""
+    """Return bool [n]: whether the largest logit is that of the true class. Many rows are read in chunks."""
     width, classes = solution.weight.shape
     size = len(split) if 4 * len(split) * (width + 2 * classes) <= MAX_SWEEP_BYTES / 3 else chunk_rows(width, classes)
     chunks = split.chunks(max(1, size), solution.weight.device)

@@ -52,7 +52,7 @@ def evaluation_workload(plan: EvaluationPlan, at: float, noisy_rows: int = 0) ->
 
 
 def _texts(plan: EvaluationPlan, task: Task) -> tuple[object, int]:
-    """A key that is equal for equal texts of two tasks, and their number."""
+    """Return a key, equal if the texts of two tasks are equal, and the number of texts."""
     packed = task.dataset in data.dataset_names()
     if FAMILIES[task.family].texts == "captions":
         puzzles = not packed and evaluation.parse_dataset(task.dataset)[0].kind == "association"

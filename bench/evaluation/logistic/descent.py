@@ -36,7 +36,7 @@ class LossLine(Protocol):
     """The mean cross-entropy of rows along a line through [P + 1, C]. It begins as a point."""
 
     def aim(self, move: Tensor) -> None:
-        """Go to the point that `at` saw last, and let the line lead along `move` from there."""
+        """Go to the point that `at` evaluated last; the line leads along `move` from there."""
 
     def at(self, length: float) -> tuple[Tensor, Tensor]:
         """Return value and derivative, float64 [], at `length` times the move."""
@@ -45,7 +45,7 @@ class LossLine(Protocol):
         """Return [C]: the mean over rows of p (1 - p), at the beginning."""
 
     def gradient(self) -> Tensor:
-        """Return the gradient [P + 1, C] where `at` looked last."""
+        """Return the gradient [P + 1, C] where `at` evaluated last."""
 
 
 class ProbeRows(ABC):
@@ -67,7 +67,7 @@ class ProbeRows(ABC):
             theta = torch.cat((self.mean.new_zeros(len(self.axes), len(self.prior)), self.prior[None]))
         else:
             bias = start.bias + self.mean @ start.weight
-            # a class that was absent there and is present here (or the other way round) starts from its frequency
+            # a class with rows in only one of the two problems starts from its frequency
             known = torch.isfinite(bias) & torch.isfinite(self.prior)
             theta = torch.cat((self.axes.T @ start.weight, torch.where(known, bias, self.prior)[None]))
         descent = _Descent(self, strength, theta)
@@ -113,7 +113,7 @@ class _Descent:
         return True
 
     def _gradient(self) -> Tensor:
-        """Return the gradient [P + 1, C] in scaled coordinates, at theta, where the line was looked at last."""
+        """Return the gradient [P + 1, C] in scaled coordinates, at theta, where the line was evaluated last."""
         out = self.line.gradient()
         out[:-1] += self.penalty * self.theta[:-1]
         return out * self.scale

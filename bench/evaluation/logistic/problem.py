@@ -35,7 +35,7 @@ class _HeldLine:
         self.rows, self.labels = rows, labels
         self.logits = rows @ theta
         self.change, self.length = torch.zeros_like(self.logits), 0.0
-        self.shares = self.change  # [n, C], softmax of the logits where `at` looked last
+        self.shares = self.change  # [n, C], softmax of the logits where `at` evaluated last
 
     def aim(self, move: Tensor) -> None:
         if self.length:

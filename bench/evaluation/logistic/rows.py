@@ -1,4 +1,4 @@
-"""The labelled rows of a probe. Rows that are selected stay in their table, so that no features are there twice."""
+"""The labelled rows of a probe. Selected rows stay in their table, so that no features are stored twice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Labelled:
     def __init__(self, table: Tensor, labels: Tensor, rows: Tensor | None = None) -> None:
         if table.ndim != 2 or len(table if rows is None else rows) != len(labels):
             raise ValueError(f"features {tuple(table.shape)} and {len(labels)} labels do not fit")
-        if rows is None:  # others are of a table that was looked at
+        if rows is None:  # other rows are of a table that was checked before
             require_finite(table)
         self.table, self.labels, self.rows = table, labels, rows
 
@@ -42,7 +42,7 @@ class Labelled:
         return torch.arange(len(self.table), device=self.table.device) if self.rows is None else self.rows
 
     def to(self, device: torch.device) -> Labelled:
-        """Return the same split on another device; without a copy if it is there."""
+        """Return the same split on another device; without a copy if it is there already."""
         if self.table.device == self.labels.device == device:
             return self
         return Labelled(self.features.to(device), self.labels.to(device))

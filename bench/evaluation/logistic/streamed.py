@@ -1,7 +1,7 @@
 """Rows that are read in chunks, for features of which no second copy fits into memory.
 
-The weights are rotated in place of the rows, and a chunk is centred when its turn comes. Value, derivative and gradient
-of a trial point come from one pass over the rows, so an array of all rows and all classes is never there.
+The weights are rotated instead of the rows, and a chunk is centred when it is read. Value, derivative and gradient
+of a trial point come from one pass over the rows, so an array of all rows and all classes is never in memory.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class StreamedProblem(ProbeRows):
 class _StreamedLine:
     def __init__(self, rows: StreamedProblem, theta: Tensor) -> None:
         self.rows, self.theta, self.length, self.begins = rows, theta, 0.0, True
-        self.move = self.slopes = torch.zeros_like(theta)  # slopes [P + 1, C]: the gradient where `at` looked last
+        self.move = self.slopes = torch.zeros_like(theta)  # slopes [P + 1, C]: the gradient where `at` evaluated last
         self.variances = theta.new_zeros(theta.shape[1], dtype=torch.float64)
 
     def aim(self, move: Tensor) -> None:
