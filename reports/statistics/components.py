@@ -3,32 +3,18 @@
 A difference between two methods is measured for every seed k on every concept i: d_ik = D + a_k + b_i + e_ik, with
 seeds and concepts drawn from populations of their own. The estimators are those of the analysis of variance of a
 crossed layout (Searle, Casella and McCulloch 1992, chapter 4), negative components set to 0; the degrees of freedom are
-Satterthwaite's (1946). Drawing seeds and concepts again in a crossed bootstrap understates with few seeds.
+Satterthwaite's (1946). A crossed bootstrap of seeds and concepts understates the variance with few seeds.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from reports.statistics.paired import LEVEL, Floats, t_limit
 
 
-@dataclass(frozen=True)
-class Components:
-    """A mean over seeds and concepts, and where its variance comes from."""
-
-    value: float
-    low: float  #: of the 95 % interval over seeds and concepts
-    high: float
-    freedom: int  #: degrees of freedom of the interval, rounded down
-    seeds: float  #: variance between seeds
-    concepts: float  #: variance between concepts
-    rest: float  #: of a concept within a seed
-
-
-def components(values: Floats) -> Components:
-    """Estimate the components of values [n seeds, m concepts] and the interval of their mean.
+def interval_over_both(values: Floats) -> tuple[float, float]:
+    """The 95 % interval, over seeds and concepts, of the mean of values [n seeds, m concepts].
 
     ValueError unless there are two seeds and two concepts at least.
     """
@@ -41,12 +27,11 @@ def components(values: Floats) -> Components:
     squares = m * ((by_seed - value) ** 2).sum(), n * ((by_concept - value) ** 2).sum(), (rest**2).sum()
     of_seeds, of_concepts, of_rest = (float(sum_ / free) for sum_, free in zip(squares, freedom, strict=True))
     # The variance of the mean is (of_seeds + of_concepts - of_rest) / nm, or a part of it where a component is 0.
-    parts = {"seeds": max(0.0, (of_seeds - of_rest) / m), "concepts": max(0.0, (of_concepts - of_rest) / n)}
-    positive = [1.0 if part else 0.0 for part in parts.values()]
+    positive = [1.0 if of_one > of_rest else 0.0 for of_one in (of_seeds, of_concepts)]
     signs = (*positive, 1.0 - sum(positive))
     used = [sign * square / (n * m) for sign, square in zip(signs, (of_seeds, of_concepts, of_rest), strict=True)]
     variance = sum(used)
     spread = sum(part**2 / free for part, free in zip(used, freedom, strict=True))
     free = max(1, math.floor(variance**2 / spread)) if spread else n - 1
     half = t_limit(LEVEL, free) * math.sqrt(variance)
-    return Components(value, value - half, value + half, free, rest=of_rest, **parts)
+    return value - half, value + half

@@ -15,7 +15,7 @@ from bench.catalogue.families.random_guess import RECALL_KS, TOP_KS, hit_probabi
 from bench.store import Damaged
 from reports.headlines import Named
 from reports.results import RunResult
-from reports.statistics.components import components
+from reports.statistics.components import interval_over_both
 from reports.statistics.paired import LEVEL, Floats
 
 DRAWS = 1000  #: of the bootstrap
@@ -118,8 +118,7 @@ def over_examples(pairs: Sequence[tuple[Outcomes, Outcomes]], named: Named, scor
     drawn = [(draws @ part.mean(axis=0)) / (draws @ count) for part, count in zip(parts, counts, strict=True)]
     low, high = np.quantile(np.mean(drawn, axis=0), [LEVEL / 2, 1 - LEVEL / 2])
     values = np.mean([contributions(*one) for one in zip(parts, counts, strict=True)], axis=0)
-    both = components(values) if min(values.shape) > 1 else None
-    return Examples((float(low), float(high)), (both.low, both.high) if both else None)
+    return Examples((float(low), float(high)), interval_over_both(values) if min(values.shape) > 1 else None)
 
 
 def contributions(sums: Floats, counts: Floats) -> Floats:

@@ -17,7 +17,7 @@ from bench.evaluation.retrieval import retrieve
 from bench.store import Record, RunStore, Store, writing
 from reports.compare import compare
 from reports.results import Results, RunResult, load
-from reports.statistics.components import components
+from reports.statistics.components import interval_over_both
 from reports.statistics.concepts import DRAWS, Outcomes, concept_draws, contributions, over_examples
 from reports.tables.table import signed
 
@@ -142,7 +142,7 @@ def test_over_both_is_the_model_on_what_each_concept_adds(results: Results) -> N
     assert added - differences.mean() == pytest.approx(deviations)
     found = over_examples(pairs, TOP1, ("cosine", "cosine"))
     assert found is not None
-    assert found.over_both == pytest.approx((components(added).low, components(added).high))
+    assert found.over_both == pytest.approx(interval_over_both(added))
     alone = over_examples(pairs[:1], TOP1, ("cosine", "cosine"))
     assert alone is not None
     assert alone.over_both is None, "one seed says nothing about others"
