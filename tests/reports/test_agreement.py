@@ -126,7 +126,7 @@ def test_the_verb_and_the_page_print_a_line_for_each_noise(bounded: Store) -> No
 
 def test_a_damaged_run_is_named_left_out_and_the_exit_code_says_so(bounded: Store, tmp_path: Path) -> None:
     shutil.copytree(bounded.root, tmp_path, dirs_exist_ok=True)
-    broken = Store(tmp_path).run(bounded.plan("emoji_noisy")["cells"][0]["run"])  # type: ignore[index]
+    broken = Store(tmp_path).run(bounded.plan("emoji_noisy")["cells"][0]["run"])
     broken.path("status.json").write_text("{")
     result = CliRunner().invoke(app, ["stats", "agreement", "emoji_noisy", "emoji_noisy", "--results", str(tmp_path)])
     assert result.exit_code == 1, result.output

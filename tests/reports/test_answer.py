@@ -61,14 +61,11 @@ def test_a_paragraph_counts_and_names_what_the_tests_show(results: Results) -> N
         same = {label for label in one.same if one.gains[label].adjusted > 0.05}
         assert (f"({len(same)} of them practically the same)" in text) == bool(same)
         known = one.detectable
-        assert known is not None
         sizes = (
             f"{100 * known.adjusted:.1f} points if all 7 methods are tested, {100 * known.value:.1f} points if only one"
         )
         assert f"5 seeds detect {sizes} is (80 % power)" in text
     gap, resolution = headline_contrasts(results)[1].gap, headline_contrasts(results)[1].resolution
-    assert gap is not None
-    assert resolution is not None
     gains = f"training only on the clean pairs gains {100 * gap.value:.1f} points, {resolution.value:.1f} ("
     assert gains in paragraphs[1]
 
@@ -135,8 +132,6 @@ def test_one_seed_answers_nothing(one: Store) -> None:
 def test_only_what_is_shown_is_filled(results: Results) -> None:
     with drawing.look():
         picture = forest(results)
-    assert picture is not None
-    assert picture.figure is not None
     labels = [text.get_text() for text in picture.figure.axes[0].get_yticklabels()]
     for panel, one in zip(picture.figure.axes, headline_contrasts(results), strict=True):
         (points,) = [found for found in panel.collections if isinstance(found, PathCollection)]
@@ -152,8 +147,6 @@ def test_the_answer_is_one_noise_sorted_with_what_is_significant_in_colour(resul
     with drawing.look():
         picture, without = answer(results), answer(load(SUITE, one))
     assert without is None, "one seed answers nothing"
-    assert picture is not None
-    assert picture.figure is not None
     (panel,) = picture.figure.axes
     shown = headline_contrasts(results)[-1]
     best_first = sorted(shown.gains, key=lambda label: -shown.gains[label].value)
@@ -175,7 +168,6 @@ def test_a_noise_whose_gap_is_not_resolved_has_no_band(tmp_path: Path, stores: S
     methods = (*stores.METHODS[:2], ("oracle", "CLIP", 1.4, "cosine"))
     store = stores.write_store(tmp_path, methods=methods, rates=(0.2, 0.4), curve=(), diagnostics=False)
     plan = store.plan(SUITE)
-    assert plan is not None
     keep = {"label": "oracle", "about": "the pairs known to be clean", "uses": "the truth", "rule": "samples"}
     plan["methods"][-1] |= {"method": "clip", "keep": keep}
     runs = load(SUITE, store).runs
@@ -185,8 +177,6 @@ def test_a_noise_whose_gap_is_not_resolved_has_no_band(tmp_path: Path, stores: S
     results = Results(plan, tuple(kept))
     with drawing.look():
         differences = forest(results)
-    assert differences is not None
-    assert differences.figure is not None
     bands = {panel.get_title(): len(panel.patches) for panel in differences.figure.axes}
     assert bands == {"20 % shuffled captions": 0, "40 % shuffled captions": 1}, "no band of what there is to gain"
 
@@ -257,8 +247,6 @@ def test_figures_mark_what_is_not_verified(results: Results) -> None:
     with drawing.look():
         drawn = {"forest": forest(doubtful), "noise": figures.against_noise(doubtful)}
     for name, picture in drawn.items():
-        assert picture is not None
-        assert picture.figure is not None
         panel = picture.figure.axes[0]
         texts = [text.get_text() for text in (*panel.get_yticklabels(), *panel.texts)]
         assert {f"{doubtful.named(label)}‡" for label in doubtful.ranked if label != "clip"} <= set(texts), name

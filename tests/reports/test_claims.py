@@ -58,7 +58,7 @@ def values(results: Results, label: str, noise: str) -> list[float]:
     """By a mean of its own over the two data sets."""
     return [
         float(np.mean([run.find(f"emoji/{s}", "zero_shot/concept", "top1", results.methods[label]["score"]).value
-                       for s in ("iid", "novel")]))  # type: ignore[union-attr]
+                       for s in ("iid", "novel")]))
         for run in results.of(label, noise)
     ]  # fmt: skip
 
@@ -115,7 +115,6 @@ def test_verdicts_are_those_of_scipy_and_statsmodels(bounded: Store) -> None:
     assert [one.p for one in judged] == pytest.approx(expected, rel=1e-6)
     for one, test in zip(judged, tests, strict=True):
         interval = test.confidence_interval()
-        assert one.test is not None
         assert (one.test.low, one.test.high) == pytest.approx((interval.low, interval.high), rel=1e-6)
     assert [one.verdict for one in judged] == ["holds", "does not hold", "inconclusive", "holds", "does not hold"]
 
@@ -159,7 +158,6 @@ def test_the_page_counts_and_escapes(bounded: Store) -> None:
     assert "Small \\<towers\\>." in text
     row = next(line for line in text.splitlines() if line.startswith("| SOGCLR"))
     judged: Judged = judge(results, of(claim("sogclr", "clip"), claim("clip", "sogclr")))["ncu"][0]
-    assert judged.test is not None
     assert f"| {signed(judged.test.value)} (" in row
     assert row.endswith("| 5 | **holds** |")
     assert "| not tested (there is no row 'nobody') |" in text

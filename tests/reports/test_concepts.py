@@ -94,19 +94,17 @@ def pairs_of(results: Results) -> list[tuple[Outcomes, Outcomes]]:
 def test_an_interval_is_the_bootstrap_of_whole_concepts(results: Results, task: str, metric: str) -> None:
     pairs, named, score = pairs_of(results), (SET, task, metric), "" if metric == "accuracy" else "cosine"
     found = over_examples(pairs, named, (score, score))
-    assert found is not None
     ends = found.over_concepts
     drawn, parts = [], [(a.hits(named, score), b.hits(named, score)) for a, b in pairs]
     for draw in concept_draws(20)[:: DRAWS // 250]:
-        repeats = [[np.repeat(values, draw[of].astype(int)).mean() for values, of in own or ()] for own, _ in parts]
-        others = [[np.repeat(values, draw[of].astype(int)).mean() for values, of in own or ()] for _, own in parts]
+        repeats = [[np.repeat(values, draw[of].astype(int)).mean() for values, of in own] for own, _ in parts]
+        others = [[np.repeat(values, draw[of].astype(int)).mean() for values, of in own] for _, own in parts]
         drawn.append(np.mean(repeats) - np.mean(others))
     assert ends == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.02)
     for (a, b), run in zip(parts, results.of("clip", next(iter(results.noises))), strict=True):
         record = run.find(*named, score)
-        assert record is not None
-        assert np.mean([values.mean() for values, _ in a or ()]) == pytest.approx(record.value)
-        assert len(a or ()) == len(b or ()) > 0
+        assert np.mean([values.mean() for values, _ in a]) == pytest.approx(record.value)
+        assert len(a) == len(b) > 0
 
 
 def test_compare_shows_it_beside_the_interval_over_seeds_and_says_what_it_is(results: Results) -> None:
@@ -114,9 +112,6 @@ def test_compare_shows_it_beside_the_interval_over_seeds_and_says_what_it_is(res
     comparison = compare(SUITE, store, "clip", "siglip")
     (line,) = [line for line in comparison.lines if line.what == "zero-shot emoji/iid concept top-1"]
     assert line.examples == over_examples(pairs_of(results), TOP1, ("cosine", "cosine"))
-    assert line.examples is not None
-    assert line.examples.over_both is not None
-    assert line.gap is not None
     both = (line.examples.over_concepts, line.examples.over_both)
     for low, high in both:
         assert low < line.gap < high
@@ -132,8 +127,8 @@ def test_over_both_is_the_model_on_what_each_concept_adds(results: Results) -> N
     """The mean over concepts of what they add is the seed's difference; the interval is that of the components."""
     pairs = pairs_of(results)
     hits = [(a.hits(TOP1, "cosine"), b.hits(TOP1, "cosine")) for a, b in pairs]
-    differences = np.array([(own or [])[0][0] - (other or [])[0][0] for own, other in hits])
-    concepts = (hits[0][0] or [])[0][1]
+    differences = np.array([own[0][0] - other[0][0] for own, other in hits])
+    concepts = hits[0][0][0][1]
     known, counts = np.unique(concepts, return_counts=True)
     sums = np.array([[one[concepts == concept].sum() for concept in known] for one in differences])
     added = contributions(sums, counts.astype(float))
@@ -141,10 +136,8 @@ def test_over_both_is_the_model_on_what_each_concept_adds(results: Results) -> N
     deviations = (sums - differences.mean() * counts) / counts.mean()
     assert added - differences.mean() == pytest.approx(deviations)
     found = over_examples(pairs, TOP1, ("cosine", "cosine"))
-    assert found is not None
     assert found.over_both == pytest.approx(interval_over_both(added))
     alone = over_examples(pairs[:1], TOP1, ("cosine", "cosine"))
-    assert alone is not None
     assert alone.over_both is None, "one seed says nothing about others"
 
 

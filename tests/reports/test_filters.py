@@ -35,7 +35,6 @@ def results(bounded: Store, stores: SimpleNamespace, tmp_path_factory: pytest.Te
     """A store whose rows are told as methods with and without a filter, and its two noise rates as two budgets."""
     store = Store(Path(shutil.copytree(bounded.root, tmp_path_factory.mktemp("filters") / "store")))
     plan = store.plan(SUITE)
-    assert plan is not None
     stores.noises_as_budgets(plan)
     clip = next(entry for entry in plan["methods"] if entry["label"] == "clip")
     for entry in plan["methods"]:
@@ -78,8 +77,6 @@ def test_without_such_rows_there_is_neither(bounded: Store) -> None:
 def test_a_line_a_budget_ends_at_the_baseline_itself(results: Results) -> None:
     with look():
         picture = kept_share(results)
-    assert picture is not None
-    assert picture.figure is not None
     (panel,) = [axes for axes in picture.figure.axes if axes.get_xlabel() == "pairs trained on, %"]
     gains = {
         one.noise: [one.gain(label) for label in ("bayes", "permutation_0.1")] for one in headline_contrasts(results)

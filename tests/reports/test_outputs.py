@@ -99,7 +99,7 @@ def latex(troubled: Store) -> list[str]:
 
 def test_latex_rows_have_as_many_cells_as_columns(latex: list[str]) -> None:
     for text in latex:
-        width = len(re.search(r"\\begin\{tabular\}\{(l?r+)\}", text)[1])  # type: ignore[index]
+        width = len(re.search(r"\\begin\{tabular\}\{(l?r+)\}", text)[1])
         body = text[text.index(r"\toprule") : text.index(r"\bottomrule")]
         for line in body.splitlines():
             if line.endswith(r"\\"):
@@ -288,17 +288,17 @@ def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) ->
 
 
 def test_figures_without_their_numbers_are_left_out(
-    tmp_path: Path, stores: object, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stores: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    methods = stores.METHODS[:2]  # type: ignore[attr-defined]
-    store = stores.write_store(tmp_path, methods=methods, rates=(0.4,), seeds=(0,), curve=())  # type: ignore[attr-defined]
+    methods = stores.METHODS[:2]
+    store = stores.write_store(tmp_path, methods=methods, rates=(0.4,), seeds=(0,), curve=())
     assert [picture.name for picture in pictures(load(SUITE, store))] == ["radar"], "all spent the same"
     unequal = {"methods": methods, "rates": (0.4,), "seeds": (0,), "curve": (), "over_budget": (methods[1][0],)}
     monkeypatch.setattr("reports.figures.scores.SAME", 1.0)
-    dear = stores.write_store(tmp_path / "d", **unequal)  # type: ignore[attr-defined]
+    dear = stores.write_store(tmp_path / "d", **unequal)
     assert [picture.name for picture in pictures(load(SUITE, dear))] == ["radar", "cost"]
     states = {(label, 0.4, 0): "missing" for label, *_ in methods}
-    empty = stores.write_store(tmp_path / "e", methods=methods, rates=(0.4,), seeds=(0,), states=states)  # type: ignore[attr-defined]
+    empty = stores.write_store(tmp_path / "e", methods=methods, rates=(0.4,), seeds=(0,), states=states)
     assert pictures(load(SUITE, empty)) == []
 
 
@@ -420,10 +420,6 @@ def test_curves_along_the_runs_are_means_over_seeds_against_epochs(three: Store)
     flat = Results(plan, tuple(replace(run, measured=_forgotten(run.measured, learned)) for run in results.runs))
     with look():
         picture, without = course(results), course(flat)
-    assert picture is not None
-    assert picture.figure is not None
-    assert without is not None
-    assert without.figure is not None
     assert len(without.figure.axes) == len(picture.figure.axes) - len(results.noises), "a line at 0 is a sentence"
     noises = sorted(f"memorised ({noise})" for noise in results.noises)
     assert without.caption.endswith(f" 0 for every method at every point, so not drawn: {', '.join(noises)}.")
@@ -515,7 +511,7 @@ def test_the_table_of_a_paper_is_narrow_and_has_the_best_or_the_rows_that_are_as
         labels = chosen_of(results, 1) if asked == 1 else asked
         assert len(labels) == 2
         lines = [line for line in text.splitlines() if r"\cite" in line]
-        assert [re.search(r"\\cite\{(.*?)\}", line)[1] for line in lines] == labels  # type: ignore[index]
+        assert [re.search(r"\\cite\{(.*?)\}", line)[1] for line in lines] == labels
         for label, line in zip(labels, lines, strict=True):
             shown = [r"\textbf" in part for part in line.split("&")[1:]]
             assert shown == [bold[label, noise] for noise in results.noises]
@@ -632,8 +628,6 @@ def test_a_radar_draws_a_few_methods_and_any_that_are_asked_for(crowded: Results
     assert set(chosen) == {crowded.baseline, *best}
     for asked, drawn in (((), chosen), (("bayes_1", "sogclr_0"), ["bayes_1", "sogclr_0"])):
         picture = radar(crowded, asked)
-        assert picture is not None
-        assert picture.figure is not None
         (legend,) = picture.figure.legends
         marks = {label: unverified(crowded.methods[label]["fidelity"]) for label in drawn}
         assert [text.get_text() for text in legend.get_texts()] == [label + marks[label] for label in drawn]

@@ -136,8 +136,6 @@ def test_names_of_many_axes_do_not_cover_each_other() -> None:
     records = {(1.0, one.dataset, task, metric, ""): one for one in measured}
     run = RunResult("clip", "clean", 0, "r", 1, None, {"state": "done"}, records, {}, {}, RunStore(Path("r")))
     picture = radar(Results(plan, (run,)))
-    assert picture is not None
-    assert picture.figure is not None
     assert [text.get_text() for text in picture.figure.axes[0].texts] == [str(k + 1) for k in range(len(sets))]
     assert [text.get_text().split(",")[0] for text in picture.figure.texts] == [
         f"{place}  {name}" for place, name in enumerate(sets, start=1)

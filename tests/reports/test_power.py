@@ -32,7 +32,6 @@ def test_the_detectable_difference_and_the_seeds_are_statsmodels() -> None:
         assert power(detectable(n, 0.01), n, 0.01) == pytest.approx(POWER)
     for effect in (0.2, 0.5, 1.0, 1.9):
         n = seeds_for(effect)
-        assert n is not None
         assert n == math.ceil(TTestPower().solve_power(effect_size=effect, alpha=0.05, power=POWER))
         assert power(effect, n) >= POWER > power(effect, n - 1)
     assert seeds_for(1000.0) == 2
@@ -78,7 +77,6 @@ def test_fiellers_interval_holds_the_ratios_that_a_t_test_does_not_reject() -> N
     bottoms = rng.normal(2, 0.5, 6)
     tops = 0.4 * bottoms + rng.normal(0, 0.3, 6)
     ratio = fieller(tops.tolist(), bottoms.tolist())
-    assert ratio is not None
     for end, outward in ((ratio.low, -1e-6), (ratio.high, 1e-6)):
         p_outside, p_inside = (stats.ttest_1samp(tops - (end + d) * bottoms, 0).pvalue for d in (outward, -outward))
         assert p_outside < LEVEL < p_inside

@@ -38,7 +38,6 @@ def store(tmp_path: Path, stores: SimpleNamespace) -> Store:
     """
     store: Store = stores.write_store(tmp_path, methods=METHODS, rates=(0.4,))
     plan = store.plan(SUITE)
-    assert plan is not None
     keys = ["vnuclr-1.zero_shot", "vnuclr-1.retrieval"]
     cells = [{**cell, "evaluations": keys} for cell in plan["cells"]]
     store.write_plan(OTHER, {**plan, "suite": OTHER, "protocol": "nuclr-1", "cells": cells})
@@ -91,7 +90,6 @@ def test_a_footnote_says_under_which_protocol_a_missing_number_is_stored(store: 
 
 def test_a_higher_version_of_the_protocol_makes_old_numbers_missing(store: Store) -> None:
     plan = store.plan(SUITE)
-    assert plan is not None
     store.write_plan(SUITE, {**plan, "protocol": "2"})
     assert mean(store, SUITE, "clip") == "missing"
     notes = [note for note in tables(load(SUITE, store))[0].footnotes if "evaluation protocol" in note]
@@ -152,7 +150,6 @@ def test_diagnostics_of_another_protocol_are_not_drawn(store: Store) -> None:
 
 def test_a_plan_that_does_not_say_its_protocol_is_refused(store: Store) -> None:
     plan = store.plan(SUITE)
-    assert plan is not None
     del plan["protocol"]
     store.write_plan(SUITE, plan)
     with pytest.raises(UserError, match=r"plan.json: protocol: is missing; delete it, and `bench run emoji_noisy"):

@@ -56,7 +56,6 @@ def source(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) ->
     methods = [one for one in stores.METHODS if one[0] in ("clip", "sogclr", "ncu")]
     made: Store = stores.write_store(root, methods=methods, curve=(0.5,), states=STATES, checkable=True)
     plan = made.plan(SUITE)
-    assert plan is not None
     made.write_plan(SUITE, {**plan, "description": "Icons & <captions>"})
     build(SUITE, made)
     return made

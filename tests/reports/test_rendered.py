@@ -44,7 +44,7 @@ def tables(draw: st.DrawFn, rows: int = 6, columns: int = 7) -> Table:
     )
     units = draw(st.lists(st.sampled_from(["percent", "count", "ratio"]), min_size=len(heads), max_size=len(heads)))
     shown = tuple(
-        Column(f"c{place}", f"{draw(WORD)}{place}", head, unit, draw(st.sampled_from([True, False, None])))  # type: ignore[arg-type]
+        Column(f"c{place}", f"{draw(WORD)}{place}", head, unit, draw(st.sampled_from([True, False, None])))
         for place, (head, unit) in enumerate(zip(heads, units, strict=True))
     )
     lines = tuple(

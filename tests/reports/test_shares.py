@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from bench.store import Store
 from reports.build import figure_of
@@ -54,17 +53,11 @@ def results(parts: Store) -> Results:
     return load(SUITE, parts)
 
 
-def panels(figure: Figure | None) -> Figure:
-    assert figure is not None
-    return figure
-
-
 def test_rows_that_differ_in_their_share_alone_are_one_line(results: Results) -> None:
     assert _groups(results) == [["ncu a", "ncu b", "ncu"], ["scored", "ncu"]]
     with look():
         picture = shares(results)
-    assert picture is not None
-    panel = panels(picture.figure).axes[0]
+    panel = picture.figure.axes[0]
     drawn = panel.lines[0]
     assert drawn.get_xdata() == pytest.approx([100 * 750 / TOTAL, 50, 100])
     primary = results.plan["primary"]
@@ -84,8 +77,7 @@ def test_without_shares_there_is_no_such_figure(three: Store) -> None:
 def test_the_start_is_above_the_rows_that_begin_there(results: Results) -> None:
     with look():
         picture = before_after(results)
-    assert picture is not None
-    panel = panels(picture.figure).axes[0]
+    panel = picture.figure.axes[0]
     assert [text.get_text() for text in panel.get_yticklabels()] == ["CLIP", "NCU a", "NCU b", "NCU", "scored"]
     assert len(panel.collections) == 3
     assert all(len(drawn.get_paths()) == 5 for drawn in panel.collections)
@@ -102,7 +94,7 @@ def test_a_row_that_spends_nothing_is_said_and_divides_nothing(parts: Store) -> 
     free = load(SUITE, parts)
     assert free.baseline == "clip"
     for run in free.of("clip", next(iter(free.noises))):
-        run.ledger["flops"] = 0  # type: ignore[index]
+        run.ledger["flops"] = 0
     table = cost(free)
     (place,) = [i for i, column in enumerate(table.columns) if column.name == "relative cost"]
     assert {row.cells[place].state for row in table.rows if row.method} == {"not applicable"}

@@ -45,7 +45,7 @@ UNITS = st.sampled_from(sorted(PREFIXES))
 @settings(deadline=None)
 @given(st.floats(1.0, 1e24), UNITS)
 def test_a_printed_cost_reads_back_within_its_digits(value: float, unit: str) -> None:
-    number, _, name = show(value, unit).partition(" ")  # type: ignore[arg-type]
+    number, _, name = show(value, unit).partition(" ")
     size = PREFIXES[unit][name]
     assert float(number) * size == pytest.approx(value, rel=0.006 if size > 1 else 0.51 / max(value, 1.0))
 
@@ -53,7 +53,7 @@ def test_a_printed_cost_reads_back_within_its_digits(value: float, unit: str) ->
 @settings(deadline=None)
 @given(st.floats(1.0, 1e24), UNITS)
 def test_the_prefix_is_the_largest_that_fits(value: float, unit: str) -> None:
-    size, name = scale(value, unit)  # type: ignore[arg-type]
+    size, name = scale(value, unit)
     assert size == max(one for one in PREFIXES[unit].values() if one <= value)
     assert PREFIXES[unit].get(name or "s", 1.0) == size
 
@@ -62,9 +62,9 @@ def test_the_prefix_is_the_largest_that_fits(value: float, unit: str) -> None:
 def test_a_prefix_begins_at_its_own_size(unit: str) -> None:
     for name, size in PREFIXES[unit].items():
         if size > 1:
-            assert scale(size, unit) == (size, name)  # type: ignore[arg-type]
-            assert scale(-size, unit) == (size, name)  # type: ignore[arg-type]
-            assert scale(math.nextafter(size, 0), unit)[0] < size  # type: ignore[arg-type]
+            assert scale(size, unit) == (size, name)
+            assert scale(-size, unit) == (size, name)
+            assert scale(math.nextafter(size, 0), unit)[0] < size
 
 
 @settings(deadline=None)
@@ -79,7 +79,7 @@ def test_a_prefixed_number_has_three_digits(value: float) -> None:
 @settings(deadline=None)
 @given(st.floats(-10, 10), st.integers(0, 4))
 def test_a_percentage_is_a_hundred_times_its_share(value: float, digits: int) -> None:
-    shown = [float(show(value, unit, digits).replace("−", "-")) for unit in ("percent", "printed")]  # type: ignore[arg-type]
+    shown = [float(show(value, unit, digits).replace("−", "-")) for unit in ("percent", "printed")]
     assert abs(shown[0] - 100 * value) <= 0.5 * 10**-digits + 1e-9
     assert abs(shown[1] - value) <= 0.5 * 10**-digits + 1e-9
 
@@ -89,7 +89,7 @@ def test_a_percentage_is_a_hundred_times_its_share(value: float, digits: int) ->
     [(0.126, "ratio", "0.13"), (59.96, "seconds", "60.0 s"), (999, "count", "999"), (9994, "flops", "9994")],
 )
 def test_what_has_no_prefix_is_printed_whole(value: float, unit: str, text: str) -> None:
-    assert show(value, unit) == text  # type: ignore[arg-type]
+    assert show(value, unit) == text
 
 
 def test_a_number_never_shows_a_digit_more_after_rounding() -> None:
@@ -120,8 +120,8 @@ def test_a_difference_has_its_sign_and_its_cells_digits() -> None:
 
 @pytest.mark.parametrize("unit", ["count", "flops", "seconds", "bytes", "ratio"])
 def test_costs_have_no_spread(unit: str) -> None:
-    number, behind = words(Cell("value", 2.0, 1.0), Column("a", "A", unit=unit))  # type: ignore[arg-type]
-    assert (number, behind) == (show(2.0, unit), "")  # type: ignore[arg-type]
+    number, behind = words(Cell("value", 2.0, 1.0), Column("a", "A", unit=unit))
+    assert (number, behind) == (show(2.0, unit), "")
 
 
 def test_a_number_that_was_counted_does_not_say_how_many_seeds_it_has() -> None:
@@ -130,7 +130,7 @@ def test_a_number_that_was_counted_does_not_say_how_many_seeds_it_has() -> None:
 
 @pytest.mark.parametrize("state", ["missing", "running", "interrupted", "failed", "not applicable"])
 def test_a_state_stands_alone(state: str) -> None:
-    cell = Cell(state, 0.5, 0.1, measured(1), small="of 9")  # type: ignore[arg-type]
+    cell = Cell(state, 0.5, 0.1, measured(1), small="of 9")
     assert words(cell, PERCENT, full=3) == ("n/a" if state == "not applicable" else state, "")
 
 

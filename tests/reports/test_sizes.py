@@ -115,7 +115,7 @@ def test_a_figure_of_the_screen_is_as_wide_as_before(many: bench.Results) -> Non
 
 def test_widths_that_no_paper_has_are_refused(many: bench.Results) -> None:
     with pytest.raises(bench.UserError, match=r"width: 'colum' should be page or column; did you mean 'column'\?"):
-        many.figure("radar", width="colum")  # type: ignore[arg-type]
+        many.figure("radar", width="colum")
     run = CliRunner().invoke(app, ["report", SUITE, "--results", str(many.folder), "--figures", "paper"])
     assert isinstance(run.exception, bench.UserError)
     assert "--figures: 'paper' should be page or column" in str(run.exception)

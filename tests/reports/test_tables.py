@@ -189,7 +189,6 @@ def test_a_block_of_fewer_seeds_says_so_once(tmp_path: Path, stores: SimpleNames
         tmp_path, seeds=(0, 1, 2), curve=(), diagnostics=False, states={("ncu", 0.0, 1): "missing"}
     )
     plan = store.plan(SUITE)
-    assert plan is not None
     cells = [cell for cell in plan["cells"] if cell["noise"] == NOISY or cell["seed"] < 2]
     store.write_plan(SUITE, {**plan, "cells": cells})
     results = load(SUITE, store)
@@ -482,7 +481,7 @@ def test_a_csv_is_the_frame(three: Store, one: Store, troubled: Store, bounded: 
 )  # fmt: skip
 def test_numbers_of_a_csv_are_those_of_the_frame(values: tuple[object, ...]) -> None:
     rows = [
-        Row(f"row {place}", (Cell("value", 0.5, also={} if place == 3 else {"own": one}),))  # type: ignore[dict-item]
+        Row(f"row {place}", (Cell("value", 0.5, also={} if place == 3 else {"own": one}),))
         for place, one in enumerate((*values, 4))
     ]
     for some in (rows[:3], rows):

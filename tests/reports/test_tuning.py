@@ -29,7 +29,6 @@ def folder(stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) ->
     """A suite of which two methods were tuned and the others not yet."""
     store: Store = stores.write_store(tmp_path_factory.mktemp("tuned"), seeds=(0,))
     plan = store.plan(SUITE)
-    assert plan is not None
     tuned = {"clip": trials(0.05, 0.07, 0.06), "sogclr": trials(None, None, 0.02)}
     tuned["sogclr"]["chosen"]["temperature"] = 0.16
     settings = {"trials": 3, "budget": {"flops": 1.2e12}, "rate": 0.4, "seed": 1000, "lr": [5e-4, 8e-3]}
@@ -67,7 +66,6 @@ def halved(stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) ->
     """A suite with spaces and two budgets."""
     store: Store = stores.write_store(tmp_path_factory.mktemp("halved"), seeds=(0,))
     plan = store.plan(SUITE)
-    assert plan is not None
     clip = {**trials(0.05, 0.07, 0.06), "points": 16, "default": 0.06, "score": 0.085, "edge": ["temperature"]}
     clip["chosen"] = {"lr": 0.001, "temperature": 0.4, "learnable_scale": False}
     sogclr = {**trials(0.05), "points": 16, "default": None, "edge": []}

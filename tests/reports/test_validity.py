@@ -56,7 +56,6 @@ def planted(
     for run in plain.runs:
         rate, own = plain.noises[run.noise]["rate"], plain.methods[run.method]["score"]
         one = run.find(*HEADLINE, own)
-        assert one is not None
         records = {key: record for key, record in run.records.items() if key[1:4] != HEADLINE}
         for at in (0.75, 1.0):
             value = score(run.method, rate, at) + 1e-3 * np.sin(7 * run.seed + 13 * places.index(run.method) + 5 * rate)
@@ -187,7 +186,6 @@ def test_kept_is_the_share_of_the_clean_score_and_its_gain_is_paired_on_the_log_
         own = "clip" if label == "oracle" else label
         top, bottom = (np.array([side[one][seed] for seed in seeds]) for side, one in ((noisy, label), (clean, own)))
         share = found.share(label)
-        assert share is not None
         assert share.value == pytest.approx(top.mean() / bottom.mean())
         for end in (share.low, share.high):
             assert stats.ttest_1samp(top - end * bottom, 0).pvalue == pytest.approx(0.05)
@@ -198,7 +196,6 @@ def test_kept_is_the_share_of_the_clean_score_and_its_gain_is_paired_on_the_log_
     assert list(found.changes) == compared
     for label, test, p in zip(compared, tests, holm, strict=True):
         change, alone = found.changes[label], found.change(label)
-        assert alone is not None
         assert change.value == pytest.approx(np.mean(logs[label] - logs["clip"]))
         assert (alone.low, alone.high) == pytest.approx(tuple(test.confidence_interval()))
         assert change.adjusted == pytest.approx(p)
@@ -218,17 +215,14 @@ def test_kept_has_a_table_and_a_figure_and_needs_clean_pairs(plain: Results) -> 
         assert rows[label] == pytest.approx(expected), label
     assert rows["clip"][:3] == pytest.approx(
         [*(np.mean(list(one["clip"].values())) for one in (noisy, clean)), found.share("clip").value]
-    )  # type: ignore[union-attr]
+    )
     with drawing.look():
         picture = kept_picture(plain)
-    assert picture is not None
-    assert picture.figure is not None
     panel = picture.figure.axes[0]
     assert {"CLIP", "oracle"} <= {text.get_text() for text in panel.texts}
     points = [line.get_xydata()[0].tolist() for line in panel.lines if line.get_linestyle() == "None"]
     for label in plain.methods:
         share = found.share(label)
-        assert share is not None
         level = 100 * np.mean(list(noisy[label].values()))
         assert any(point == pytest.approx([level, 100 * share.value]) for point in points), label
         bars = [line.get_ydata() for line in panel.lines if line.get_xdata() == pytest.approx([level, level])]
@@ -256,7 +250,6 @@ def test_a_row_at_chance_takes_part_in_nothing(plain: Results) -> None:
     holm = multipletests([test.pvalue for test in tests.values()], method="holm")[1]
     found = {label: test.adjusted for label, test in noisy.gains.items()}
     assert found == pytest.approx(dict(zip(tests, holm.tolist(), strict=True)))
-    assert noisy.detectable is not None
     assert noisy.detectable.rows == len(tests)
     assert "bayes" not in ranking(results).values[NOISE]
     rows = sum(len(own) > 0 for label, own in noisy.values.items() if label in plain.ranked)

@@ -117,7 +117,6 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     found = compare(SUITE, three, "sogclr", "clip")
     (line,) = [line for line in found.lines if line.primary and line.noise.startswith("40")]
     assert line.gap == pytest.approx(line.a.value - line.b.value)
-    assert line.test is not None
     assert line.test.low < line.gap < line.test.high
     assert dict(found.cost)["0 % shuffled captions"] == pytest.approx(1.15, rel=1e-6)
     assert "SogCLR is significantly better than CLIP" in found.verdict
@@ -145,7 +144,6 @@ def test_the_verdicts_p_values_are_those_that_it_decides_by(three: Store) -> Non
 
 def test_compare_says_which_of_the_two_is_not_verified(store: Store) -> None:
     plan = store.plan(SUITE)
-    assert plan is not None
     plan["methods"] = [
         {**e, "fidelity": "reconstructed" if e["label"] == "clip" else "derived"} for e in plan["methods"]
     ]
@@ -165,7 +163,6 @@ def test_compare_claims_nothing_from_too_few_seeds(one: Store, troubled: Store) 
 
 def test_compare_has_no_verdict_where_the_primary_number_is_not_measured(store: Store) -> None:
     plan = store.plan(SUITE)
-    assert plan is not None
     store.write_plan(SUITE, {**plan, "primary": {**plan["primary"], "dataset": "emoji/unseen"}})
     found = compare(SUITE, store, "sogclr", "clip")
     assert found.verdict.startswith("No verdict: zero_shot/concept top1 on emoji/unseen, the suite's primary metric")
