@@ -167,14 +167,10 @@ def test_a_noise_whose_gap_is_not_resolved_has_no_band(tmp_path: Path, stores: S
     """Under the first noise the oracle is a row that is worse than the baseline."""
     methods = (*stores.METHODS[:2], ("oracle", "CLIP", 1.4, "cosine"))
     store = stores.write_store(tmp_path, methods=methods, rates=(0.2, 0.4), curve=(), diagnostics=False)
-    plan = store.plan(SUITE)
-    keep = {"label": "oracle", "about": "the pairs known to be clean", "uses": "the truth", "rule": "samples"}
-    plan["methods"][-1] |= {"method": "clip", "keep": keep}
-    runs = load(SUITE, store).runs
-    kept = [run for run in runs if (run.method, run.noise) != ("oracle", "20 % shuffled captions")]
-    worse = [run for run in runs if (run.method, run.noise) == ("siglip", "20 % shuffled captions")]
-    kept += [replace(run, method="oracle") for run in worse]
-    results = Results(plan, tuple(kept))
+    whole, noise = load(SUITE, store), "20 % shuffled captions"
+    kept = [run for run in whole.runs if (run.method, run.noise) != ("oracle", noise)]
+    kept += [replace(run, method="oracle") for run in whole.of("siglip", noise)]
+    results = Results(whole.plan, tuple(kept))
     with drawing.look():
         differences = forest(results)
     bands = {panel.get_title(): len(panel.patches) for panel in differences.figure.axes}

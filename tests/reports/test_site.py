@@ -35,8 +35,6 @@ def made(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> I
         methods = (*[one for one in stores.METHODS if one[0] in ("clip", "sogclr")], ("oracle", "CLIP", 1.4, "cosine"))
         store = stores.write_store(folder / "store", methods=methods, curve=(), diagnostics=False)
         plan = store.plan(SUITE)
-        keep = {"label": "oracle", "about": "the clean pairs", "uses": "the truth", "rule": "samples"}
-        plan["methods"][-1] |= {"method": "clip", "keep": keep}
         plan["data"]["name"] = EVIL
         store.write_plan(SUITE, plan)
         first = [one for one in stores.METHODS if one[0] == "clip"]
