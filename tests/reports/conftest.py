@@ -9,7 +9,7 @@ import runpy
 import select
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -137,6 +137,23 @@ def tab(tmp_path: Path) -> Iterator[Tab]:
         yield shown
     finally:
         shown.close()
+
+
+@pytest.fixture
+def pdflatex(tmp_path: Path) -> Callable[[str], str]:
+    """Compile a document to all.pdf, and return what pdflatex says. Without pdflatex the test is skipped there."""
+
+    def compiled(text: str) -> str:
+        if shutil.which("pdflatex") is None:
+            pytest.skip("no TeX on this machine; the checks before this one passed")
+        (tmp_path / "all.tex").write_text(text, encoding="utf-8")
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, said[-1500:]
+        return said
+
+    return compiled
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shutil
-import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -118,16 +116,11 @@ def test_latex_says_states_bold_and_zeros(latex: list[str]) -> None:
     assert re.search(r"& 10\.0 ", probe)  # a trailing zero stays
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX here; the parsing tests above still ran")
 @pytest.mark.parametrize("options", ["", "[twocolumn]"])
-def test_latex_compiles(tmp_path: Path, latex: list[str], options: str) -> None:
+def test_latex_compiles(pdflatex: Callable[[str], str], tmp_path: Path, latex: list[str], options: str) -> None:
     text = document(latex).replace(r"\documentclass{", rf"\documentclass{options}{{")
     assert f"{options}{{article}}" in text
-    (tmp_path / "all.tex").write_text(text, encoding="utf-8")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
-    assert b"Overfull" not in done.stdout
+    assert "Overfull" not in pdflatex(text)
     assert (tmp_path / "all.pdf").stat().st_size > 10_000
 
 
@@ -448,18 +441,17 @@ def of_23_methods(table: Table) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no TeX here")
-def test_an_overview_of_23_methods_under_two_noises_takes_a_page_of_two_columns(three: Store, tmp_path: Path) -> None:
+def test_an_overview_of_23_methods_under_two_noises_takes_a_page_of_two_columns(
+    three: Store, pdflatex: Callable[[str], str]
+) -> None:
     results = load(SUITE, three)
     (table,) = [of_23_methods(table) for table in tables(results) if table.name == "overview"]
     text = for_a_paper(results, table)
     assert text.count(r" \\") == 2 * 23 + 4
     start = r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx}\begin{document}"
-    (tmp_path / "one.tex").write_text(f"{start}\n{text}\\end{{document}}\n")
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "one.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "Output written on one.pdf (1 page" in done.stdout
-    assert "Float too large" not in done.stdout
+    said = pdflatex(f"{start}\n{text}\\end{{document}}\n")
+    assert "Output written on all.pdf (1 page" in said
+    assert "Float too large" not in said
 
 
 def test_the_latex_of_a_report_is_that_of_a_paper_and_its_document_has_the_references(
@@ -522,7 +514,7 @@ def test_the_table_of_a_paper_is_narrow_and_has_the_best_or_the_rows_that_are_as
     assert "'sogclt' is not a row of the table overview; did you mean 'sogclr'" in str(wrong.exception)
 
 
-def test_a_table_for_a_paper_has_titles_citations_and_slim_notes(three: Store, tmp_path: Path) -> None:
+def test_a_table_for_a_paper_has_titles_citations_and_slim_notes(three: Store, pdflatex: Callable[[str], str]) -> None:
     results = load(SUITE, three)
     (table,) = [table for table in tables(results) if table.name == "overview"]
     whole, few = for_a_paper(results, table), for_a_paper(results, table, ["clip", "prolip"])
@@ -539,11 +531,7 @@ def test_a_table_for_a_paper_has_titles_citations_and_slim_notes(three: Store, t
         assert entry["fidelity"] != "reconstructed" or r"$^\ddagger$ not verified" in whole
     with pytest.raises(UserError, match="'clib' is not a row of the table overview; did you mean 'clip'"):
         for_a_paper(results, table, ["clib"])
-    if shutil.which("pdflatex"):
-        (tmp_path / "one.tex").write_text(document([few, whole]))
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "one.tex"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-        assert done.returncode == 0, done.stdout
+    pdflatex(document([few, whole]))
 
 
 @pytest.mark.parametrize(("wanted", "gap", "found"), [
@@ -638,7 +626,7 @@ def test_a_radar_draws_a_few_methods_and_any_that_are_asked_for(crowded: Results
         radar(crowded, ["sogclr_9"])
 
 
-def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, tmp_path: Path) -> None:
+def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, pdflatex: Callable[[str], str]) -> None:
     texts = {table.name: table_latex(table) for table in tables(crowded)}
     overview = texts["overview"]
     assert overview.count(r"\begin{table*}") == overview.count(r"\caption") > 1
@@ -646,13 +634,9 @@ def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, 
     assert overview.count(r"\addtocounter{table}{-1}") == overview.count(r"\begin{table*}") - 1
     assert overview.count("clip\\_0 & ") == 3  # three noises; headings are broken, so one block has all columns
     assert overview.count("chance & ") == 1
-    if shutil.which("pdflatex"):
-        (tmp_path / "all.tex").write_text(document(list(texts.values())), encoding="utf-8")
-        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
-        assert done.returncode == 0, done.stdout.decode(errors="replace")[-1500:]
-        assert b"Overfull" not in done.stdout
-        assert b"Float too large" not in done.stdout
+    said = pdflatex(document(list(texts.values())))
+    assert "Overfull" not in said
+    assert "Float too large" not in said
 
 
 def test_of_more_rows_than_have_room_the_chosen_have_names_and_the_others_are_grey(
