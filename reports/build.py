@@ -141,17 +141,18 @@ def _files(
     drawn |= draw_all(results, learned, [name for name in wanted if name not in drawn], widths)
     files = {"report.html": page(results, made, drawn).encode(), "records.csv": records_csv(results).encode()}
     files |= table_files(results, made, methods)
-    for picture in filter(None, map(drawn.get, wanted)):
+    pictures = [picture for name in wanted if (picture := drawn[name])]
+    for picture in pictures:
         files |= {f"figures/{name}": content for name, content in picture.files().items()}
-    return {**files, FILE: listed(wanted, drawn)}, tuple(_unfit([one for one in map(drawn.get, wanted) if one], widths))
+    return {**files, FILE: listed(wanted, drawn)}, tuple(_unfit(pictures, widths))
 
 
 def _unfit(pictures: Sequence[Picture], widths: Sequence[str]) -> Iterable[str]:
     """For each width, say which figures are not drawn."""
-    lacking = {width: [one.name for one in pictures if width not in one.pdf] for width in widths}
-    for width, left_out in ((width, found) for width, found in lacking.items() if found):
-        size = f"{PAPER[width].width:g} inches wide and at most {PAPER[width].height:g} high"
-        yield f"not legible in a {width} ({size}), so not drawn: {', '.join(left_out)}"
+    for width in widths:
+        if left_out := [one.name for one in pictures if width not in one.pdf]:
+            size = f"{PAPER[width].width:g} inches wide and at most {PAPER[width].height:g} high"
+            yield f"not legible in a {width} ({size}), so not drawn: {', '.join(left_out)}"
 
 
 def all_tables(results: Results) -> list[Table]:

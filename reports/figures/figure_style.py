@@ -91,11 +91,11 @@ def _settings(shown: Medium) -> Any:
 
 
 @contextmanager
-def look(shown: Medium | None = None) -> Iterator[None]:
-    """Draw all figures of this context for a medium, by default the current one; earlier settings are restored."""
-    token = _MEDIUM.set(shown or medium())
+def look(shown: Medium = SCREEN) -> Iterator[None]:
+    """Draw all figures of this context for a medium; earlier settings are restored."""
+    token = _MEDIUM.set(shown)
     try:
-        with mpl.rc_context(_settings(medium())):
+        with mpl.rc_context(_settings(shown)):
             yield
     finally:
         _MEDIUM.reset(token)

@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 from bench.errors import UserError, nearest
 from bench.resources import published_folder
 from reports.figures.chosen import BEST, chosen_of
-from reports.figures.figure_style import Sheet, finish, handles, look, medium, plain
+from reports.figures.figure_style import Sheet, finish, handles, medium, plain
 from reports.figures.pictures import Picture, style_of
 from reports.headlines import by_family
 from reports.measure import Measure, cell, record_measure
@@ -28,7 +28,6 @@ _CAPTION = (
 )
 
 
-@look()
 def radar(results: Results, methods: Sequence[str] = ()) -> Picture | None:
     """One axis per task as in Figure 2 of the Bayesian-weights paper, one panel per noise; each axis says its scale.
 
