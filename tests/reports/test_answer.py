@@ -11,10 +11,9 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from bench.store import Store
-from reports.build import build
-from reports.figures import figure_style as drawing
-from reports.figures import scores as figures
+from reports.build import build, figure_of
 from reports.figures.figure_registry import FIGURES, draw_all
+from reports.figures.figure_style import look
 from reports.figures.forest import SIGNIFICANT, answer, forest
 from reports.pages.answer import (
     _answer,
@@ -130,10 +129,9 @@ def test_one_seed_answers_nothing(one: Store) -> None:
 
 
 def test_only_what_is_shown_is_filled(results: Results) -> None:
-    with drawing.look():
-        picture = forest(results)
-    labels = [text.get_text() for text in picture.figure.axes[0].get_yticklabels()]
-    for panel, one in zip(picture.figure.axes, headline_contrasts(results), strict=True):
+    panels = figure_of(results, "differences").axes
+    labels = [text.get_text() for text in panels[0].get_yticklabels()]
+    for panel, one in zip(panels, headline_contrasts(results), strict=True):
         (points,) = [found for found in panel.collections if isinstance(found, PathCollection)]
         assert labels == [results.named(label) for label in one.gains]
         assert points.get_offsets()[:, 1].tolist() == list(range(len(labels)))
@@ -144,7 +142,7 @@ def test_only_what_is_shown_is_filled(results: Results) -> None:
 
 
 def test_the_answer_is_one_noise_sorted_with_what_is_significant_in_colour(results: Results, one: Store) -> None:
-    with drawing.look():
+    with look():
         picture, without = answer(results), answer(load(SUITE, one))
     assert without is None, "one seed answers nothing"
     (panel,) = picture.figure.axes
@@ -171,9 +169,7 @@ def test_a_noise_whose_gap_is_not_resolved_has_no_band(tmp_path: Path, stores: S
     kept = [run for run in whole.runs if (run.method, run.noise) != ("oracle", noise)]
     kept += [replace(run, method="oracle") for run in whole.of("siglip", noise)]
     results = Results(whole.plan, tuple(kept))
-    with drawing.look():
-        differences = forest(results)
-    bands = {panel.get_title(): len(panel.patches) for panel in differences.figure.axes}
+    bands = {panel.get_title(): len(panel.patches) for panel in figure_of(results, "differences").axes}
     assert bands == {"20 % shuffled captions": 0, "40 % shuffled captions": 1}, "no band of what there is to gain"
 
 
@@ -240,10 +236,8 @@ def test_a_recovered_gap_is_printed_as_a_number_and_not_as_a_note(results: Resul
 def test_figures_mark_what_is_not_verified(results: Results) -> None:
     entries = [{**entry, "fidelity": "reconstructed"} for entry in results.plan["methods"]]
     doubtful = Results({**results.plan, "methods": entries}, results.runs)
-    with drawing.look():
-        drawn = {"forest": forest(doubtful), "noise": figures.against_noise(doubtful)}
-    for name, picture in drawn.items():
-        panel = picture.figure.axes[0]
+    for name in ("differences", "noise"):
+        panel = figure_of(doubtful, name).axes[0]
         texts = [text.get_text() for text in (*panel.get_yticklabels(), *panel.texts)]
         assert {f"{doubtful.named(label)}‡" for label in doubtful.ranked if label != "clip"} <= set(texts), name
 

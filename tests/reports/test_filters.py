@@ -12,7 +12,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from bench.store import Store
-from reports.figures.figure_style import look
+from reports.build import figure_of
 from reports.figures.subset_curves import kept_share
 from reports.results import Results, load
 from reports.statistics.contrasts import headline_contrasts
@@ -75,9 +75,8 @@ def test_without_such_rows_there_is_neither(bounded: Store) -> None:
 
 
 def test_a_line_a_budget_ends_at_the_baseline_itself(results: Results) -> None:
-    with look():
-        picture = kept_share(results)
-    (panel,) = [axes for axes in picture.figure.axes if axes.get_xlabel() == "pairs trained on, %"]
+    panels = figure_of(results, "kept_share").axes
+    (panel,) = [axes for axes in panels if axes.get_xlabel() == "pairs trained on, %"]
     gains = {
         one.noise: [one.gain(label) for label in ("bayes", "permutation_0.1")] for one in headline_contrasts(results)
     }

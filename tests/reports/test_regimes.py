@@ -14,10 +14,9 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from bench.store import Store
-from reports.build import build
+from reports.build import build, figure_of
 from reports.figures.figure_registry import draw
 from reports.figures.figure_style import look
-from reports.figures.regimes import regimes_picture
 from reports.pages.html import page
 from reports.results import Results, load
 from reports.statistics.regimes import regimes
@@ -80,9 +79,7 @@ def test_the_report_draws_it_and_says_it(store: Store) -> None:
 
 
 def test_a_line_is_the_gain_at_each_budget_with_its_interval(results: Results) -> None:
-    with look():
-        picture = regimes_picture(results)
-    (panel,) = picture.figure.axes
+    (panel,) = figure_of(results, "regimes").axes
     (found,) = regimes(results)
     drawn = {tuple(np.round(line.get_ydata(), 9)): list(line.get_xdata()) for line in panel.lines}
     bars = [

@@ -167,8 +167,7 @@ def test_it_opens_on_one_suite_and_noise_and_the_address_keeps_the_choice(made: 
 
 
 def test_less_is_better_sorts_upwards_and_arrow_and_mark_agree(made: SimpleNamespace) -> None:
-    (source,) = [Source(load(SUITE, made.store))]
-    rows = list(board_rows("store", source))
+    rows = list(board_rows("store", Source(load(SUITE, made.store))))
     lower = [replace(row, higher_is_better=False) for row in rows if row.noise.startswith("40")]
     text = page(lower, [])
     shown = re.findall(r'<tr[^>]*data-method="(\w+)"', text)

@@ -161,7 +161,7 @@ def test_states_are_different_cells(troubled: Store) -> None:
     assert len(cell_of(found, "ncu", NOISY).runs) == 3
 
 
-def test_a_live_run_is_running(tmp_path: object, stores: SimpleNamespace) -> None:
+def test_a_live_run_is_running(tmp_path: Path, stores: SimpleNamespace) -> None:
     methods = stores.METHODS[:2]
     store = stores.write_store(
         tmp_path, methods=methods, rates=(0.0,), seeds=(0,), states={("siglip", 0.0, 0): "missing"}
@@ -362,9 +362,9 @@ def test_over_budget_is_marked_wherever_the_run_counts(troubled: Store) -> None:
     for table in by_name(troubled).values():
         if table.name != "resolution":  # its rows are no method's
             assert "†" in table.notes
-            assert all(cell.over_budget for cell in row_of_any(table, "sogclr").cells)
+            assert all(cell.over_budget for cell in row_of(table, "sogclr", NOISY).cells)
             for label in ("bayes", *(["clip"] if table.name != "differences" else [])):
-                assert not any(cell.over_budget for cell in row_of_any(table, label).cells)
+                assert not any(cell.over_budget for cell in row_of(table, label, NOISY).cells)
 
 
 def test_an_unverified_method_is_marked_in_every_table_and_kind_of_file(three: Store) -> None:
@@ -392,10 +392,6 @@ def test_an_unverified_method_is_marked_in_every_table_and_kind_of_file(three: S
     assert {line["fidelity"] for line in records if line["label"] == "ncu"} == {"reconstructed"}
 
 
-def row_of_any(table: Table, label: str) -> Row:
-    return row_of(table, label, NOISY)
-
-
 def test_costs_include_the_reference_run(three: Store) -> None:
     table = by_name(three)["cost"]
     places = {column.name: place for place, column in enumerate(table.columns)}
@@ -405,7 +401,7 @@ def test_costs_include_the_reference_run(three: Store) -> None:
     assert ncu.cells[places["relative cost"]].value == pytest.approx(2 * 0.9, rel=1e-6)
 
 
-def test_before_any_run_the_tables_stand_with_missing_cells(tmp_path: object, stores: SimpleNamespace) -> None:
+def test_before_any_run_the_tables_stand_with_missing_cells(tmp_path: Path, stores: SimpleNamespace) -> None:
     states = {
         (label, rate, seed): "missing" for label, *_ in stores.METHODS for rate in (0.0, 0.4) for seed in (0, 1, 2)
     }
@@ -428,7 +424,7 @@ def test_an_unknown_task_gets_a_table_too(three: Store) -> None:
     assert cell_of(table, "clip", CLEAN).n == 1
 
 
-def test_a_suite_without_a_plan_is_named(tmp_path: object) -> None:
+def test_a_suite_without_a_plan_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="bench run nowhere --plan-only"):
         load("nowhere", Store(tmp_path))
 

@@ -12,9 +12,8 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from bench.store import Store
+from reports.build import figure_of
 from reports.compare import compare
-from reports.figures import figure_style as drawing
-from reports.figures.kept import kept_picture
 from reports.pages.answer import answers, validity_sentences
 from reports.pages.html import page
 from reports.reference.agreement import ranking
@@ -216,9 +215,7 @@ def test_kept_has_a_table_and_a_figure_and_needs_clean_pairs(plain: Results) -> 
     assert rows["clip"][:3] == pytest.approx(
         [*(np.mean(list(one["clip"].values())) for one in (noisy, clean)), found.share("clip").value]
     )
-    with drawing.look():
-        picture = kept_picture(plain)
-    panel = picture.figure.axes[0]
+    panel = figure_of(plain, "kept").axes[0]
     assert {"CLIP", "oracle"} <= {text.get_text() for text in panel.texts}
     points = [line.get_xydata()[0].tolist() for line in panel.lines if line.get_linestyle() == "None"]
     for label in plain.methods:
