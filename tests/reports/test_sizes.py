@@ -70,6 +70,17 @@ def overlap(one: Bbox, other: Bbox) -> float:
     return min(across, down)
 
 
+def checked_texts(figure: Figure) -> list[Text]:
+    """The texts of a figure that are drawn: none is cut off, and none covers another."""
+    texts = shown_texts(figure)
+    for text, box in texts.items():
+        assert -1 <= box.x0 < box.x1 <= figure.bbox.x1 + 1, text
+        assert -1 <= box.y0 < box.y1 <= figure.bbox.y1 + 1, text
+    for one, other in combinations(texts, 2):
+        assert overlap(texts[one], texts[other]) < 3, (one, other)
+    return list(texts)
+
+
 @pytest.mark.parametrize("width", PAPER)
 @pytest.mark.parametrize("name", sorted(EVERYWHERE | PAGE_ALONE | {"diagnostics-05-bayes"}))
 def test_words_can_be_read_at_the_size_of_a_paper(read: Results, name: str, width: str) -> None:
@@ -80,13 +91,7 @@ def test_words_can_be_read_at_the_size_of_a_paper(read: Results, name: str, widt
     figure = figure_of(read, name, width=width)
     assert figure.get_figwidth() == pytest.approx({"page": 6.9, "column": 3.3}[width])
     assert figure.get_figheight() <= 9
-    texts = shown_texts(figure)
-    assert all(7 <= text.get_fontsize() <= 9 for text in texts)
-    for text, box in texts.items():
-        assert -1 <= box.x0 < box.x1 <= figure.bbox.x1 + 1, text
-        assert -1 <= box.y0 < box.y1 <= figure.bbox.y1 + 1, text
-    for one, other in combinations(texts, 2):
-        assert overlap(texts[one], texts[other]) < 3, (one, other)
+    assert all(7 <= text.get_fontsize() <= 9 for text in checked_texts(figure))
 
 
 @pytest.mark.promise("figures fit the width of a paper, and their words cover no others")
@@ -95,12 +100,7 @@ def test_a_figure_fits_the_page_and_its_words_cover_no_others(read: Results, nam
     """At 23 methods under four noises, which are in rows."""
     figure = figure_of(read, name)
     assert figure.get_figwidth() <= SCREEN_WIDTH
-    texts = shown_texts(figure)
-    for text, box in texts.items():
-        assert -1 <= box.x0 < box.x1 <= figure.bbox.x1 + 1, text
-        assert -1 <= box.y0 < box.y1 <= figure.bbox.y1 + 1, text
-    for one, other in combinations(texts, 2):
-        assert overlap(texts[one], texts[other]) < 3, (one, other)
+    checked_texts(figure)
 
 
 def test_a_figure_of_the_screen_is_as_wide_as_before(many: bench.Results) -> None:
