@@ -26,4 +26,4 @@ def begins_at(entry: Mapping[str, Any]) -> str | None:
 def recipe(entry: Mapping[str, Any]) -> str:
     """All settings of an entry except label and data selection: entries of one recipe differ only in their pairs."""
     fields = ("method", "preset", "lr", "start", "reference", "config")
-    return json.dumps([entry.get(name) for name in fields], sort_keys=True)
+    return json.dumps([entry[name] for name in fields], sort_keys=True)

@@ -112,8 +112,8 @@ class Results:
     def named(self, label: str) -> str:
         """The display name of an entry: "clip" is "CLIP", "clip filtered" is "CLIP filtered", other labels stay."""
         entry = self.methods[label]
-        added = label.removeprefix(entry.get("method", label))
-        return f"{entry.get('title', label)}{added}" if added != label and added[:1] in ("", " ", ",") else label
+        added = label.removeprefix(entry["method"])
+        return f"{entry['title']}{added}" if added != label and added[:1] in ("", " ", ",") else label
 
     def titled(self, row: Row) -> str:
         """The display name of a table row."""
@@ -123,8 +123,8 @@ class Results:
     @property
     def oracle(self) -> str | None:
         """Label of the baseline's method trained on the pairs that are known to be clean; None without such a row."""
-        method = self.methods[self.baseline].get("method")
-        others = (label for label, entry in self.methods.items() if entry.get("method") == method)
+        method = self.methods[self.baseline]["method"]
+        others = (label for label, entry in self.methods.items() if entry["method"] == method)
         return next((one for one in others if one != self.baseline and uses(self.methods[one]) == "the truth"), None)
 
     @property
@@ -163,10 +163,9 @@ class Results:
         same = (
             label
             for label, other in self.noises.items()
-            if not other.get("kind")
-            and (other.get("towers"), other.get("budget")) == (block.get("towers"), block.get("budget"))
+            if not other["kind"] and (other["towers"], other.get("budget")) == (block["towers"], block.get("budget"))
         )
-        return next(same, None) if block.get("kind") else None
+        return next(same, None) if block["kind"] else None
 
     @cached_property
     def longest(self) -> Results:
@@ -184,7 +183,7 @@ class Results:
     def inapplicable(self, method: str, noise: str) -> str:
         """Why a method has no runs on the towers of a block; "" if it has."""
         reasons: Mapping[str, str] = self.methods[method].get("inapplicable", {})
-        return reasons.get(self.noises[noise].get("towers", ""), "")
+        return reasons.get(self.noises[noise]["towers"], "")
 
     @cached_property
     def scores(self) -> dict[str, set[tuple[str, str, str, str]]]:
@@ -203,7 +202,7 @@ class Results:
     @cached_property
     def mixed(self) -> dict[tuple[str, str], Counter[str]]:
         """(dataset, task) that runs were measured for on different data -> hash of the data -> number of runs."""
-        towers = {block["label"]: block.get("towers", "") for block in self.plan["noises"]}
+        towers = {block["label"]: block["towers"] for block in self.plan["noises"]}
         found: dict[tuple[str, str, str], Counter[str]] = {}  # runs are compared under the same towers alone
         for run in self.runs:
             final = {
@@ -232,7 +231,7 @@ class Results:
         datasets = {name: place for place, name in enumerate(self.plan["datasets"])}
         found = set(self.directions)
         for name, entry in self.plan["datasets"].items():
-            found.update((name, *task_and_metric(key)) for key in entry.get("chance", {}))
+            found.update((name, *task_and_metric(key)) for key in entry["chance"])
 
         def place(measure: tuple[str, str, str]) -> tuple[Any, ...]:
             dataset, task, metric = measure
@@ -251,7 +250,7 @@ class Results:
 def uses(entry: Mapping[str, Any]) -> str:
     """What an entry of the plan uses that no method knows: "the truth", "trusted pairs"; "" for most."""
     told = TOLD_BY_CLEAN if entry.get("select") == "clean_validation" else ""
-    return str((entry.get("keep") or {}).get("uses") or told)
+    return str((entry["keep"] or {}).get("uses") or told)
 
 
 def load(suite: str, store: Store) -> Results:

@@ -59,7 +59,7 @@ def _seen(results: Results, diagnostics: Learned) -> list[Any]:
     ]
     started = any(entry.get("untrained") for entry in results.methods.values())  # their diagnostics are shown as well
     maps = sorted((results.runs[0].stored.folder.parents[1] / results.suite / "maps").glob("*.csv")) if runs else []
-    printed = sorted(published_folder().glob("*.csv")) if plan.get("tables") else []
+    printed = sorted(published_folder().glob("*.csv")) if plan["tables"] else []
     return [plan, runs, list(diagnostics.items()) if started else [], _contents((*maps, *printed))]
 
 

@@ -35,7 +35,7 @@ OVER_BUDGETS = ("regimes", "noise", "kept_share")  #: figures that show all budg
 
 def reported(results: Results) -> list[str]:
     """The figures of scores that a report draws."""
-    paper = PAPERS.get((results.plan.get("tables") or {}).get("paper", ""))
+    paper = PAPERS.get((results.plan["tables"] or {}).get("paper", ""))
     return [name for name in FIGURES if name != ON_REQUEST or (paper and paper.radar)]
 
 

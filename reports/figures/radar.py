@@ -104,7 +104,7 @@ def _label(dataset: str, task: str, metric: str) -> str:
 
 def _printed(results: Results) -> set[tuple[str, str, str]]:
     """Data set, family and metric of the axes of the paper's radar, as we name them; none if it has no radar."""
-    paper = PAPERS.get((results.plan.get("tables") or {}).get("paper", ""))
+    paper = PAPERS.get((results.plan["tables"] or {}).get("paper", ""))
     if paper is None or not paper.radar:
         return set()
     numbers = [one for one in read(published_folder(), paper.name) if one.table in paper.radar]

@@ -109,7 +109,7 @@ def _groups(results: Results) -> list[list[str]]:
         same = recipe(entry)
         if entry.get("untrained"):
             continue
-        if keep := entry.get("keep"):
+        if keep := entry["keep"]:
             parts.setdefault((same, _kind(keep)), []).append(label)
         else:
             whole.setdefault(same, []).append(label)
@@ -119,7 +119,7 @@ def _groups(results: Results) -> list[list[str]]:
 def _kind(keep: Mapping[str, Any]) -> str:
     """ "score 0.5 by rcl" -> "score by rcl"; rows whose pairs other weights score are of another kind."""
     external = json.dumps(keep.get("external")) if keep.get("external") else ""
-    kind, _, rest = str(keep.get("label", keep["about"])).partition(" ")
+    kind, _, rest = keep["label"].partition(" ")
     return f"{kind} {rest.partition(' ')[2]}".strip() + external
 
 

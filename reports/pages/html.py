@@ -64,7 +64,7 @@ def page(
         "notes": notes_section(results),
     }
     body = [
-        html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan.get("description", ""), _counts(results)),
+        html("<h1>{}</h1><p>{}</p>{}", results.suite, results.plan["description"], _counts(results)),
         _links([(name, name.capitalize()) for name, part in parts.items() if part]),
         *parts.values(),
         _DIALOG,
@@ -80,7 +80,7 @@ def printed_page(results: Results, tables: Sequence[Table]) -> Html:
             "<h1>{0}</h1><p>{1}</p><p>Nothing is planned here yet, so our cells have no numbers: "
             "<code>bench run {0} --plan-only</code> plans the suite.</p>{2}",
             results.suite,
-            results.plan.get("description", ""),
+            results.plan["description"],
             _links([(table.name, table.title) for table in tables]),
         ),
         *(_section(results, table, {}) for table in tables),
@@ -174,7 +174,7 @@ def _by_budget(results: Results, table: Table) -> dict[str, Table]:
     """A table for each budget of the suite, the longest first; rows of no noise stand in all."""
     budgets = {row.group: results.budget(row.group) for row in table.rows if row.group in results.noises}
     return {
-        f"{budget:g} {results.plan['budget'].get('unit', '')}": replace(
+        f"{budget:g} {results.plan['budget']['unit']}": replace(
             table, rows=tuple(row for row in table.rows if budgets.get(row.group, budget) == budget)
         )
         for budget in sorted(set(budgets.values()), reverse=True)

@@ -131,13 +131,13 @@ def methods_section(results: Results) -> Html:
 
 
 def _method(title: str, entry: Mapping[str, Any]) -> Html:
-    printed = f"{entry['paper']}, {entry['equations']}" if entry.get("equations") else entry["paper"]
+    printed = f"{entry['paper']}, {entry['equations']}" if entry["equations"] else entry["paper"]
     facts = {
         "paper": html('<a href="{}">{}</a>', link, printed) if (link := paper_link(entry["bibtex"])) else printed,
         "documentation": html("<code>bench methods {}</code>", entry["method"]),
         "fidelity": f"{entry['fidelity']}: {FIDELITY.get(entry['fidelity'], '')}",
         "starts from": f"a shared {entry['reference']} run, which is charged to it" if entry["reference"] else "",
-        "keeps": entry.get("state", ""),
+        "keeps": entry["state"],
         "score": entry["score"],
         "our reading": entry["note"],
         "label": html("<code>{}</code>", entry["label"]),
@@ -167,14 +167,13 @@ def data_section(results: Results) -> Html:
     data = results.plan["data"]
     rows = []
     for name, entry in results.plan["datasets"].items():
-        chance = ", ".join(_chance(key, value) for key, value in entry.get("chance", {}).items())
-        count = f"{entry['n']:,}" if "n" in entry else ""
-        rows.append((name, count, entry.get("description", ""), chance))
+        chance = ", ".join(_chance(key, value) for key, value in entry["chance"].items())
+        rows.append((name, f"{entry['n']:,}", entry["description"], chance))
     return html(
         '<section id="data"><h2>Data</h2><p>Trained on {}: {} pairs, {}</p>{}</section>',
         data["name"],
         f"{data['rows']:,}",
-        data.get("description", ""),
+        data["description"],
         listed(("data set", "examples", "what it is", "chance"), rows, (2, 3)),
     )
 

@@ -25,7 +25,7 @@ def paper_tables(results: Results, folder: Path) -> list[Table]:
 
     `folder` holds the published numbers. Raises UserError if it lacks a table of the plan.
     """
-    first = results.plan.get("tables")
+    first = results.plan["tables"]
     papers = [first, *first.get("others", ())] if first else []
     return [table for declared in papers for table in _tables_of(results, declared, folder)]
 
@@ -143,7 +143,7 @@ def _about(results: Results) -> str:
     """Describe the data, budget and seeds of our column."""
     plan = results.plan
     budget, train = plan["budget"], plan["settings"]["train"]
-    value, unit = budget["value"], budget.get("unit", budget["kind"].replace("_", " "))
+    value, unit = budget["value"], budget["unit"]
     spent = f"{value:.3g} {unit}" if value >= 1e9 else f"{value:,.0f} {unit}"
     rows = plan["data"]["rows"]
     pairs = f" ({rows:,} pairs)" if rows else ""

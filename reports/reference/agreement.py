@@ -77,7 +77,7 @@ def ranking(results: Results) -> Ranking:
     return Ranking(
         results.suite,
         known[0].measure.column.in_words if known else "",
-        {noise: (entry.get("kind"), float(entry.get("rate") or 0.0)) for noise, entry in entries.items()},
+        {noise: (entry["kind"], entry["rate"]) for noise, entry in entries.items()},
         {one.noise: {label: one.values[label] for label in one.ranked if label in one.values} for one in known},
     )
 

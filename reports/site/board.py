@@ -65,7 +65,7 @@ def site(paths: Sequence[Path], out: Path, check: Check | None = None, home: str
                 results = suite.results
                 done, data = results.states()["done"], results.plan["data"]
                 parts = [f"{done} of {len(results.runs)} runs", f"protocol {results.plan['protocol']}"]
-                parts.append(f"plan {str(results.plan.get('suite_hash', ''))[:12]}")
+                parts.append(f"plan {results.plan['suite_hash'][:12]}")
                 parts.append(f"{data['name']}, {data['rows']:,} pairs")
                 sources.append(f"{name}: suite {results.suite}; {'; '.join(parts)}")
     if not rows:

@@ -167,7 +167,7 @@ def contrasts(results: Results) -> list[Contrast]:
     for noise, entry in results.noises.items():
         for measure in measures:
             values = learned_values(results, noise, measure, results.methods)
-            oracle = results.oracle if entry.get("kind") else None
+            oracle = results.oracle if entry["kind"] else None
             made.append(Contrast(noise, measure, results.baseline, oracle, tuple(results.ranked), values))
     return made
 
@@ -188,4 +188,4 @@ def headline_contrasts(results: Results) -> list[Contrast]:
 def tested_contrasts(results: Results) -> list[Contrast]:
     """The headline contrasts that have a test: those under noise, or those on clean pairs if there are no others."""
     tested = [one for one in headline_contrasts(results) if one.gains]
-    return [one for one in tested if results.noises[one.noise].get("kind")] or tested
+    return [one for one in tested if results.noises[one.noise]["kind"]] or tested

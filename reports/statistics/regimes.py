@@ -63,7 +63,7 @@ def regimes(results: Results) -> list[Regimes]:
     for contrast in contrasts.values():
         block = results.noises[contrast.noise]
         if "budget" in block:
-            key = (block.get("towers", ""), block["kind"], block["rate"])
+            key = (block["towers"], block["kind"], block["rate"])
             found.setdefault(key, {})[block["budget"]] = contrast
     return [
         Regimes(

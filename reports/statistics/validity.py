@@ -78,7 +78,7 @@ def validity(results: Results, rows: tuple[str, ...] = ()) -> tuple[Validity, ..
     Empty without noise or numbers, and where the primary metric is better when lower: that is the success of an attack.
     """
     contrasts = {one.noise: one for one in headline_contrasts(results) if one.measure.column.higher_is_better}
-    noises = [noise for noise, one in contrasts.items() if results.noises[noise].get("kind") and one.values]
+    noises = [noise for noise, one in contrasts.items() if results.noises[noise]["kind"] and one.values]
     noises.sort(key=lambda noise: -results.budget(noise))
     return tuple(
         Validity(

@@ -48,7 +48,7 @@ def filter_tables(results: Results) -> list[Table]:
 
 def _squares(results: Results) -> Iterator[tuple[str, tuple[str, str, str]]]:
     """Yield the row of each method on chosen pairs, with the baseline's row on them, the method's own, and itself."""
-    keeps = {label: (entry.get("keep") or {}).get("label", "") for label, entry in results.ranked.items()}
+    keeps = {label: (entry["keep"] or {}).get("label", "") for label, entry in results.ranked.items()}
     rows = {(recipe(entry), keeps[label]): label for label, entry in reversed(results.ranked.items())}
     base = recipe(results.methods[results.baseline])
     for label, entry in results.ranked.items():

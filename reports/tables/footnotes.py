@@ -177,7 +177,7 @@ def planned_seeds(results: Results) -> str:
 def _budget(budget: Mapping[str, Any]) -> str:
     values = ", ".join(f"{value:g}" for value in budget.get("values", [budget["value"]]))
     one = "Budgets" if "values" in budget else "Budget of every run"
-    text = f"{one}: {values} {budget.get('unit', budget['kind'].replace('_', ' '))}"
+    text = f"{one}: {values} {budget['unit']}"
     rules = {
         "total": "; a method that starts from a reference run pays for it out of the same budget",
         "additional": "; a reference run that a method starts from is paid on top, and counted in its costs",
@@ -189,7 +189,7 @@ def _treatments(results: Results) -> Iterable[str]:
     """Which rows of the tables trained on only some of the pairs, on how many, and how often."""
     rows = results.plan["data"]["rows"]
     for label, entry in results.methods.items():
-        keep, name = entry.get("keep"), results.named(label)
+        keep, name = entry["keep"], results.named(label)
         if keep:
             seen = sorted({run.kept_rows for run in results.runs if run.method == label and run.kept_rows})
             counts = ", ".join(f"{n:,}" for n in seen)
@@ -229,7 +229,7 @@ def _true_share(results: Results, label: str) -> str:
 def _starts(results: Results) -> Iterable[str]:
     """Which given weights entries start from, and what these were trained on: test images may be among it."""
     known = results.plan.get("trained_on", {})
-    for start in dict.fromkeys(entry["start"] for entry in results.methods.values() if entry.get("start")):
+    for start in dict.fromkeys(entry["start"] for entry in results.methods.values() if entry["start"]):
         yield f"Start of training: {start}, trained on {known.get(start, 'data that the suite does not name')}."
 
 

@@ -221,7 +221,7 @@ def resolution_table(results: Results, contrasts: Sequence[Contrast]) -> Table:
 
 
 def _without(results: Results) -> str:
-    method = results.methods[results.baseline].get("method", results.baseline)
+    method = results.methods[results.baseline]["method"]
     return (
         "The suite has no entry that is trained only on the clean pairs, so its resolution is unknown: "
         f"{{method: {method}, label: oracle, keep: oracle}} is one."

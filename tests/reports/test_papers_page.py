@@ -123,12 +123,13 @@ def test_a_radar_has_the_axes_of_the_papers_figure_where_a_suite_has_those_data_
 
 def test_names_of_many_axes_do_not_cover_each_other() -> None:
     sets = [f"set number {place}" for place in range(15)]
-    entry = {"label": "clip", "score": "cosine", "fidelity": "derived", "method": "clip"}
+    entry = {"label": "clip", "score": "cosine", "fidelity": "derived", "method": "clip", "title": "CLIP", "keep": None}
     plan = {
-        "datasets": {name: {} for name in sets},
+        "datasets": {name: {"chance": {}} for name in sets},
+        "tables": None,
         "methods": [entry],
         "baseline": "clip",
-        "noises": [{"label": "clean", "kind": None, "rate": 0.0}],
+        "noises": [{"label": "clean", "kind": None, "rate": 0.0, "towers": ""}],
         "primary": {"dataset": sets[0], "task": "linear_probe", "metric": "accuracy"},
     }
     task, metric = "linear_probe", "accuracy"
