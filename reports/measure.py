@@ -58,8 +58,8 @@ def record_measure(
         if of_variances and results.methods[run.method]["score"] != "csd":
             return "not applicable"
         record = run.find(dataset, task, metric, score)
-        if record is None:  # a task is measured whole: what its other numbers lack is not asked of this run
-            selected = run.select != LAST and run.at is not None  # then a number of the last weights alone is not its
+        if record is None:  # tasks are measured as a whole: a number missing among others does not apply
+            selected = run.select != LAST and run.at is not None  # then numbers of the last weights are not its
             known = run.of_last if selected else run
             return "not applicable" if known.find(dataset, task, main or metric, score) else None
         return Measured(run.run, run.seed, record.value, record.n, record.low, record.high)

@@ -170,7 +170,7 @@ class Results:
     @cached_property
     def longest(self) -> Results:
         """The same at the longest budget of each noise, with its clean pairs; these results if there is one budget."""
-        ends: dict[str, str] = {}  # by what blocks of one noise share
+        ends: dict[str, str] = {}  # keyed by what the blocks of one noise have in common
         for label in sorted(self.noises, key=self.budget):
             same = {name: one for name, one in self.noises[label].items() if name not in ("label", "budget", "seeds")}
             ends[json.dumps(same, sort_keys=True)] = label

@@ -6,7 +6,6 @@ peak: shapes and positions are compared, and a report of many methods takes seco
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import cycle
 
@@ -85,7 +84,7 @@ def own_diagnostics(results: Results, method: str, diagnostics: Learned) -> Pict
         return None
     entries = {name: [diagnostics[method, noise].get(name) for noise in noises] for name in own}
     series = {name: list(dict.fromkeys(key for e in entries[name] if e for key in e["series"])) for name in own}
-    lines = [broken(noise, 0.9 if medium().width else math.inf) for noise in noises]
+    lines = [broken(noise, 0.9) if medium().width else plain(noise) for noise in noises]
     widest = max(len(line) for label in lines for line in label.splitlines())
     left, above = 0.2 + medium().letter * widest, 0.16 * max(map(len, series.values()))
     room = 2.0 if medium().width else 3.1
@@ -115,8 +114,9 @@ def _remarks(entries: Sequence[Entry]) -> str:
     """Say which seeds are shown, and how many numbers could not be drawn."""
     seeds = sorted({entry["seed"] for entry in entries})
     shown = f" Seed {seeds[0]} alone." if len(seeds) == 1 else f" One seed each, of {', '.join(map(str, seeds))}."
-    dropped = sum(series["dropped"] for entry in entries for series in entry["series"].values())
-    if any(len(series["counts"]) == 1 for entry in entries for series in entry["series"].values()):
+    everything = [series for entry in entries for series in entry["series"].values()]
+    dropped = sum(series["dropped"] for series in everything)
+    if any(len(series["counts"]) == 1 for series in everything):
         shown += " A thin bar is one number: all are equal."
     return shown + (f" {dropped:,} numbers are omitted: not finite, or without a logarithm." if dropped else "")
 

@@ -95,7 +95,7 @@ def kept(folder: Path, wanted: Mapping[str, str]) -> dict[str, Picture | None]:
         try:
             if entries[name]["key"] == key:
                 found[name] = _read(folder, name, entries[name])
-        except (Damaged, KeyError, TypeError, ValueError):  # none of ours, or a file is gone
+        except (Damaged, KeyError, TypeError, ValueError):  # not written by us, or a file is gone
             continue
     return found
 

@@ -55,7 +55,7 @@ STYLE: Any = {  #: similar to seaborn's "whitegrid", the same on every machine
     "text.usetex": False,
     "axes.formatter.use_mathtext": False,
     "pdf.fonttype": 42,  # TrueType, which conferences ask for; matplotlib's own default is Type 3
-    "axes.titley": 1.0,  # said outright, a title needs no search for a free place, which takes as long as drawing
+    "axes.titley": 1.0,  # set explicitly, else matplotlib searches for a free place, which takes as long as drawing
 }
 
 
@@ -245,8 +245,6 @@ class Sheet:
 
 def broken(text: str, inches: float) -> str:
     """Text broken into lines of at most this width, at the medium's text size."""
-    if math.isinf(inches):
-        return plain(text)
     return textwrap.fill(plain(text), max(8, int(inches / (0.0082 * medium().text))))
 
 
@@ -285,5 +283,5 @@ def spread(wanted: Sequence[float], gap: float) -> list[float]:
     if not wanted:
         return []
     steps = gap * np.arange(len(wanted))
-    firsts = isotonic_regression(np.asarray(wanted) - steps).x  # what would come too close has one first place
+    firsts = isotonic_regression(np.asarray(wanted) - steps).x  # names that would overlap share their first place
     return list((np.clip(firsts, 0, max(0.0, 1 - steps[-1])) + steps).tolist())

@@ -27,7 +27,7 @@ from reports.results import Results
 from reports.tables.footnotes import context
 from reports.tables.table import Cell, Column, Measured, Row, Table, Unit, marks, show, words
 
-_FIGURE = 6  #: lines of a table that a figure counts for, when it is asked whether to fold
+_FIGURE = 6  #: a figure counts as this many lines of a table where long parts are folded
 _ASSETS = Path(__file__).parents[1] / "assets"
 _DIALOG = Html(
     "<dialog><h3></h3><div class=scroll><table></table></div><p class=soft>The interval is bootstrapped over examples: "

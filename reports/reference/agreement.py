@@ -139,7 +139,7 @@ def rank_correlation(a: Floats, b: Floats) -> tuple[float, float, float]:
 def reliability(table: Floats) -> float:
     """Cronbach's alpha of the means of [rows, seeds]: 1 - (mean square of what seeds leave) / (mean square of rows).
 
-    It is negative where rows differ less than their seeds let expect, and 0 where they are equal.
+    It is negative where rows differ less than their spread over seeds suggests, and 0 where they are equal.
     """
     rows, seeds = table.shape
     means = table.mean(1)

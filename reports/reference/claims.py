@@ -143,7 +143,7 @@ def numbers_of(results: Results, part: Part) -> list[tuple[str, str, str]]:
 
 
 def _noises(results: Results, paper: PaperClaims) -> Iterator[str | float]:
-    """Yield the labels of the suite's noises with the paper's rates, and each rate that the suite has not."""
+    """Yield the labels of the suite's noises with the paper's rates, and each rate that the suite does not have."""
     for rate in paper.rates:
         labels = [label for label, entry in results.noises.items() if entry["rate"] == rate]
         yield from labels or (rate,)

@@ -61,7 +61,7 @@ class Difference:
     def at(self, level: float) -> Difference:
         """The same difference with the interval of a test at this level.
 
-        Without a spread the sign test speaks: it rejects all other differences or none.
+        Without a spread the sign test decides: it rejects all other differences or none.
         """
         half = t_limit(level, self.n - 1) * self.std / math.sqrt(self.n)
         if self.std <= SAME * abs(self.value):
@@ -82,8 +82,8 @@ def difference(a: Mapping[int, float], b: Mapping[int, float]) -> Difference | N
 def t_test(values: Sequence[float]) -> Difference:
     """Test whether the mean of at least two values is zero.
 
-    Values that are all the same have no spread that says what chance does, as shares of few examples may. Their p is
-    the exact sign test's, 2^(1 - n); it is 1 if they are zero.
+    Identical values, as shares of few examples may be, have no spread to estimate chance from. Their p is that of the
+    exact sign test, 2^(1 - n); it is 1 if they are zero.
     """
     n, value, spread = len(values), mean(values), std(values)
     assert spread is not None
@@ -94,8 +94,8 @@ def t_test(values: Sequence[float]) -> Difference:
 def holm(tests: Mapping[Key, Difference]) -> dict[Key, Difference]:
     """A family of tests: p adjusted by Holm, and the interval of each at the level at which its step tests it.
 
-    The i-th smallest of m p-values is tested at `LEVEL` / (m - i + 1), until one is not rejected: that step's level is
-    the one of all that are left. So an interval excludes 0 exactly where the difference is significant.
+    The i-th smallest of m p-values is tested at `LEVEL` / (m - i + 1), until one is not rejected: the level of
+    that step is used for all that are left. So an interval excludes 0 exactly where the difference is significant.
     """
     steps = adjusted([test.p for test in tests.values()])
     rejected = int((steps <= LEVEL).sum())

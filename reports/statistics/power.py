@@ -21,7 +21,7 @@ MAX_SEEDS = 1000  #: largest number of seeds that is searched
 def power(effect: float, n: int, level: float = LEVEL) -> float:
     """The chance that a two-sided paired t-test of n >= 2 seeds at `level` shows a mean difference of `effect` >= 0."""
     limit, shift = t_limit(level, n - 1), effect * math.sqrt(n)
-    within, below = np.nan_to_num(nctdtr(n - 1, shift, [limit, -limit]))  # scipy has NaN for some tails that are 0
+    within, below = np.nan_to_num(nctdtr(n - 1, shift, [limit, -limit]))  # scipy returns NaN for some tails that are 0
     return float(1 - within + below)
 
 

@@ -25,7 +25,7 @@ class Ratio:
 def fieller(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio | None:
     """The ratio of two means over the same seeds, at least two (Fieller 1954).
 
-    The interval holds every r for which a paired t-test of numerator - r * denominator rejects nothing. None if the
+    The interval holds every r that a paired t-test of numerator - r * denominator does not reject. None if the
     denominator is not distinguishable from 0: then that set is unbounded, and the ratio says nothing.
     """
     n = len(numerators)

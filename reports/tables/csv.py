@@ -48,7 +48,7 @@ def table_frame(table: Table) -> pd.DataFrame:
 def table_csv(table: Table) -> str:
     """Return `table_frame` as CSV; `csv_text` says which texts get an apostrophe.
 
-    The frame itself is not made: a report would import pandas for nothing else.
+    No frame is built: a report would import pandas for this alone.
     """
     lines = _lines(table)
     names = dict.fromkeys(name for line in lines for name in line)

@@ -84,7 +84,7 @@ class Tab:
         return said["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key and let it go."""
+        """Press and release a key."""
         code, text = self.KEYS[key]
         about = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": code}
         self._call("Input.dispatchKeyEvent", type="keyDown", text=text, **about)
