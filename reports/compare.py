@@ -46,17 +46,13 @@ class Line:
 class Comparison:
     """The answer of `bench compare`."""
 
-    a: str
-    b: str
     names: tuple[str, str]  #: of a and b, as a reader sees them
     lines: tuple[Line, ...]
-    cost: tuple[tuple[str, float | None], ...]  #: noise -> training FLOPs of a in multiples of b's
+    cost: Mapping[str, float | None]  #: noise -> training FLOPs of a in multiples of b's
     verdict: str
-    unverified: tuple[str, ...] = ()  #: of the two, whose adapter could not be checked
-    told: tuple[tuple[str, str], ...] = ()  #: of the two, what uses knowledge that no method has
-    notes: tuple[str, ...] = ()  #: numbers of the suite that are stored under other protocols alone
-    damaged: tuple[str, ...] = ()  #: a sentence for each run of the suite, and each outcomes, with a damaged file
-    validity: tuple[str, ...] = ()  #: whether the suite can speak of robustness, a sentence per noise
+    notes: tuple[str, ...]  #: which of the two is not verified or knows more than a method; numbers of other protocols
+    damaged: tuple[str, ...]  #: a sentence for each run of the suite, and for all outcomes, with a damaged file
+    validity: tuple[str, ...]  #: whether the suite can speak of robustness, a sentence per noise
 
     def text(self) -> str:
         """Plain text: validity, verdict, a block for each noise, notes."""
@@ -70,17 +66,14 @@ class Comparison:
         ]
         examples = [line.examples for line in self.lines if line.examples]
         more = 2 if any(one.over_both for one in examples) else int(bool(examples))
-        for noise, ratio in self.cost:
+        for noise, ratio in self.cost.items():
             cost = "cost unknown" if ratio is None else f"{a} costs {ratio:.2f} times the training FLOPs"
             parts += ["", f"{noise} ({cost})"]
             whole = ("", a, b, "difference", "95 % interval", "p", "seeds", "over concepts", "over both")
             head = whole[: 7 + more]
             rows = [head, *(_row(line)[: len(head)] for line in self.lines if line.noise == noise)]
             parts += [f"  {line}" for line in align_columns(rows, right=True)]
-        notes = [f"note: {meaning}" for meaning in (MEANING, MEANING_OF_BOTH)[:more]]
-        notes += [f"note: {label} is not verified" for label in self.unverified]
-        notes += [f"note: {label} uses {what}, which no method has" for label, what in self.told]
-        notes += [f"note: {note}" for note in (*self.notes, *self.damaged)]
+        notes = [f"note: {note}" for note in (*(MEANING, MEANING_OF_BOTH)[:more], *self.notes, *self.damaged)]
         return join_lines([*parts, *([""] * bool(notes)), *notes])
 
 
@@ -107,19 +100,17 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     runs = (run for noise in results.noises for label in (a, b) for run in results.of(label, noise))
     outcomes = {(run.method, run.run): Outcomes(run, results.plan["protocol"]) for run in runs}
     lines = [_line(results, outcomes, noise, named, a, b) for noise in results.noises for named in results.measures]
-    costs = tuple((noise, _cost(results, noise, a, b)) for noise in results.noises)
+    costs = {noise: _cost(results, noise, a, b) for noise in results.noises}
     shown = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
     main = [line for line in lines if line.primary]
     names = results.named(a), results.named(b)
-    sentence = verdict(*names, main, dict(costs)) if main else _no_verdict(primary(results))
-    doubtful = tuple(results.named(label) for label in (a, b) if unverified(results.methods[label]["fidelity"]))
-    informed = tuple(
-        (results.named(label), uses(results.methods[label])) for label in (a, b) if uses(results.methods[label])
-    )
+    sentence = verdict(*names, main, costs) if main else _no_verdict(primary(results))
+    both = [(name, results.methods[label]) for name, label in zip(names, (a, b), strict=True)]
+    notes = [f"{name} is not verified" for name, entry in both if unverified(entry["fidelity"])]
+    notes += [f"{name} uses {uses(entry)}, which no method has" for name, entry in both if uses(entry)]
     damaged = (*damaged_runs(results), *(one for of_run in outcomes.values() for one in of_run.damaged))
-    notes = tuple(other_protocols(results))
     said = validity_sentences(results, (a, b))
-    return Comparison(a, b, names, shown, costs, sentence, doubtful, informed, notes, damaged, said)
+    return Comparison(names, shown, costs, sentence, (*notes, *other_protocols(results)), damaged, said)
 
 
 def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: str, b: str) -> Line:

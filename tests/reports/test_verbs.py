@@ -118,7 +118,7 @@ def test_compare_says_difference_interval_p_and_cost(three: Store) -> None:
     (line,) = [line for line in found.lines if line.primary and line.noise.startswith("40")]
     assert line.gap == pytest.approx(line.a.value - line.b.value)
     assert line.test.low < line.gap < line.test.high
-    assert dict(found.cost)["0 % shuffled captions"] == pytest.approx(1.15, rel=1e-6)
+    assert found.cost["0 % shuffled captions"] == pytest.approx(1.15, rel=1e-6)
     assert "SogCLR is significantly better than CLIP" in found.verdict
     assert found.verdict.count("\n") == 0
     back = compare(SUITE, three, "clip", "sogclr")
