@@ -5,7 +5,7 @@ A run that fails stops no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from bench.console.progress import Progress
 from bench.errors import DiskFull, UserError
 from bench.launch.claimed import Call, work_on_run
-from bench.launch.launchers import SEQUENTIAL, LaunchOptions
+from bench.launch.launchers import SEQUENTIAL, Launch, LaunchOptions
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.torchrun import current_ranks, launcher_place
 from bench.machine.capacity import cores, free_memory
@@ -32,7 +32,7 @@ MIN_PARALLEL_FLOPS = 3e11  #: training FLOPs, ten seconds of a core: below, a se
 RUN_MEMORY = 2 << 30  #: bytes of host memory that a run is assumed to need
 
 
-def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[list[Planned], Progress], RunOutcomes]:
+def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Launch:
     """See `bench.launch.launchers.Launcher`."""
     ranks = _all_ranks(options) or ranks_of_a_run(options.gpus, options.processes, options.jobs or 1)
     settled = replace(options, ranks=ranks)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import DiskFull, UserError, one_line
 from bench.launch.claimed import Call, mark_failed, run_progress
-from bench.launch.launchers import LaunchOptions
+from bench.launch.launchers import Launch, LaunchOptions
 from bench.launch.launchers.local import refuse_odd_shares, run_all
 from bench.machine.processes import stop_requests
 from bench.planning.outcomes import RunOutcome, RunOutcomes, is_complete, split_complete
@@ -39,7 +39,7 @@ MAX_LOSSES = 5  #: tasks of one run that are lost in a row without progress of t
 POLL_SECONDS = 0.5  #: seconds between looks at stop requests and at the claims of lost tasks
 
 
-def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[list[Planned], Progress], RunOutcomes]:
+def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Launch:
     """See `bench.launch.launchers.Launcher`. `options.gpus` overrides the suite's own number."""
     settings = suite.ray if options.gpus is None else suite.ray.model_copy(update={"gpus": float(options.gpus)})
     if suite.budget[0].timed:

@@ -10,18 +10,17 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from bench.adapters import registry
-from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import UserError
 from bench.launch.claimed import Call
-from bench.launch.launchers import LaunchOptions
+from bench.launch.launchers import Launch, LaunchOptions
 from bench.launch.launchers.local import refuse_odd_shares
 from bench.launch.slurm_job import NOTICE_SECONDS, SlurmJob
 from bench.planning.outcomes import RunOutcomes, split_complete
@@ -38,7 +37,7 @@ MAX_ARRAY = 1000  #: jobs of an array
 SRUN_OPTIONS = ("--cpu-bind=none", "--kill-on-bad-exit=0", "--wait=0")
 
 
-def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Callable[[list[Planned], Progress], RunOutcomes]:
+def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Launch:
     """See `bench.launch.launchers.Launcher`. `options.gpus` overrides the suite's own number."""
     for command in ("sbatch", "squeue", "srun"):
         if shutil.which(command) is None:
@@ -178,7 +177,7 @@ def _longest_array() -> int:
 def time_limit_minutes(time_limit: str) -> int:
     """Convert a time limit of sbatch ("90", "90:00", "1:30:00", "2-12", "2-12:30") to minutes, rounded up.
 
-    >>> minutes("2-12:30")
+    >>> time_limit_minutes("2-12:30")
     3630
     """
     days, dash, rest = time_limit.rpartition("-")
