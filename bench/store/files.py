@@ -124,9 +124,8 @@ def write_path(
         try:
             writer(path)
         except Exception as error:
-            if (number := errno_of(error)) not in DISK_FULL_ERRNOS and shutil.disk_usage(
-                target.parent
-            ).free < MIN_FREE_BYTES:
+            number = errno_of(error)
+            if number not in DISK_FULL_ERRNOS and shutil.disk_usage(target.parent).free < MIN_FREE_BYTES:
                 number = errno.ENOSPC  # torch does not say
             if number in DISK_FULL_ERRNOS:
                 raise OSError(number, os.strerror(number), str(target)) from error
@@ -153,14 +152,14 @@ def dump(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def publish_folder(target: Path, files: dict[str, bytes], inside: Path | None = None) -> bool:
+def publish_folder(target: Path, files: dict[str, bytes], inside: Path) -> bool:
     """Publish a folder with these files in one step. Returns False, and changes nothing, if the folder exists.
 
-    What is there, but is no folder, is set aside where a claim protects it (`inside`), and an OSError elsewhere.
+    Anything else in its place is set aside. `inside` is the folder of a claim, through which all of this goes.
     """
     if target.is_dir():
         return False
-    if inside is not None and os.path.lexists(target):
+    if os.path.lexists(target):
         set_aside(target, inside)
     with scratch(target, inside) as path:
         path.mkdir()

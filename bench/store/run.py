@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from bench.errors import UserError
 from bench.store import files, reading
-from bench.store.claim import HEARTBEAT_SECONDS, Claim, live_holder
+from bench.store.claim import Claim, live_holder
 from bench.store.format import mark, refuse_newer
 from bench.store.reading import SET_ASIDE, Damaged
 
@@ -68,9 +68,9 @@ class RunStore:
         """Return the folder in which this finished run is trained once more, for weights that it lost."""
         return RunStore(self.folder / AGAIN_FOLDER, self.id)
 
-    def claim(self, heartbeat: float = HEARTBEAT_SECONDS) -> Claim:
+    def claim(self) -> Claim:
         """Return the right to work on this run, as a context manager; entering raises `Busy` while another holds it."""
-        return Claim(self.folder, heartbeat)
+        return Claim(self.folder)
 
     def settings(self) -> dict[str, Any]:
         """Return the stored content, or {} if nothing was written."""
@@ -293,8 +293,6 @@ def find_run(store: Store, prefix: str) -> RunStore:
     """Return the one stored run whose id starts with `prefix`. Raises UserError if there are none or several."""
     ids = [run.id for run in store.runs()]
     matches = [identity for identity in ids if identity.startswith(prefix)] if prefix else []
-    if prefix in matches:
-        return store.run(prefix)
     if not matches:
         raise UserError(f"{prefix!r}: no run in {store.root} has an id that starts like this ({len(ids)} are stored)")
     if len(matches) > 1:

@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +28,13 @@ JSON = st.recursive(
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    """The folder of a claim."""
+    (tmp_path / "own").mkdir()
+    return tmp_path / "own"
 
 
 @settings(deadline=None, max_examples=12)
@@ -93,21 +99,21 @@ def test_two_scratches_of_one_target_never_meet(tmp_path: Path) -> None:
         assert one != other
 
 
-def test_a_folder_is_published_once(tmp_path: Path) -> None:
+def test_a_folder_is_published_once(tmp_path: Path, inside: Path) -> None:
     target = tmp_path / "evaluations" / "key"
-    assert files.publish_folder(target, {"a": b"1", "b": b"2"})
-    assert not files.publish_folder(target, {"a": b"other"})
+    assert files.publish_folder(target, {"a": b"1", "b": b"2"}, inside)
+    assert not files.publish_folder(target, {"a": b"other"}, inside)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == {"a": b"1", "b": b"2"}
     assert names(target.parent) == ["key"]
 
 
-def test_of_many_publishers_at_once_exactly_one_is_told_that_it_was_first(tmp_path: Path) -> None:
+def test_of_many_publishers_at_once_exactly_one_is_told_that_it_was_first(tmp_path: Path, inside: Path) -> None:
     target, told = tmp_path / "key", []
     gate = threading.Barrier(8)
 
     def publish(number: int) -> None:
         gate.wait()
-        told.append((files.publish_folder(target, {"who": str(number).encode()}), number))
+        told.append((files.publish_folder(target, {"who": str(number).encode()}, inside), number))
 
     threads = [threading.Thread(target=publish, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -116,33 +122,8 @@ def test_of_many_publishers_at_once_exactly_one_is_told_that_it_was_first(tmp_pa
         thread.join()
     (first,) = [number for was_first, number in told if was_first]
     assert (target / "who").read_text() == str(first)
-    assert names(tmp_path) == ["key"]
-
-
-def test_a_place_that_cannot_be_taken_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "key").write_text("a file, no folder")
-    with pytest.raises(OSError, match="key"):
-        files.publish_folder(tmp_path / "key", {"a": b"1"})
-    assert names(tmp_path) == ["key"]
-
-
-class Listing:
-    """The entries of a folder, as `os.scandir` gives them."""
-
-    def __init__(self, entries: list[os.DirEntry[str]]) -> None:
-        self.entries = iter(entries)
-
-    def __iter__(self) -> Iterator[os.DirEntry[str]]:
-        return self.entries
-
-    def __next__(self) -> os.DirEntry[str]:
-        return next(self.entries)
-
-    def __enter__(self) -> Listing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """A list needs no end."""
+    assert names(tmp_path) == ["key", "own"]
+    assert names(inside) == []
 
 
 def test_removing_what_is_not_there_is_nothing(tmp_path: Path) -> None:
@@ -168,7 +149,7 @@ def test_what_a_killed_process_of_this_machine_left_goes_with_the_next_write(tmp
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
-def test_the_mode_follows_the_umask_whatever_the_writer_makes(tmp_path: Path, umask: int) -> None:
+def test_the_mode_follows_the_umask_whatever_the_writer_makes(tmp_path: Path, inside: Path, umask: int) -> None:
     def private(path: Path) -> None:
         path.unlink()
         path.touch(mode=0o600)
@@ -178,7 +159,7 @@ def test_the_mode_follows_the_umask_whatever_the_writer_makes(tmp_path: Path, um
     try:
         files.write_path(tmp_path / "private", private)
         files.write_bytes(tmp_path / "plain", b"x")
-        files.publish_folder(tmp_path / "folder", {"inner": b"x"})
+        files.publish_folder(tmp_path / "folder", {"inner": b"x"}, inside)
     finally:
         os.umask(before)
     modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
