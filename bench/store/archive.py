@@ -11,10 +11,8 @@ from pathlib import Path
 from bench.errors import UserError, one_line
 from bench.tars import Header
 
-MAX_MEMBERS, BYTES_PER_MEMBER = (
-    10_000,
-    32,
-)  #: files and folders, and bytes of an archive for each further one; they take about 90
+MAX_MEMBERS = 10_000  #: files and folders that an archive may hold, whatever its size
+BYTES_PER_MEMBER = 32  #: bytes of the archive for each further one; packed, they take about 90
 MAX_PARTS, MAX_PART_BYTES = 10, 255  #: parts of a name, and bytes of a part
 MAX_RATIO, UNCOUNTED_BYTES = 500, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
 SUM = "packed.json"  #: file at the top of what `bench store pack` wrote: the sum over the sha256 of all others

@@ -17,9 +17,8 @@ from bench.store.claim import STALE_AFTER, live_holder
 from bench.store.fence import Busy
 from bench.store.reading import Damaged
 from bench.store.run import AGAIN_FOLDER, TRIALS, RunStore, Store, weights_name
-from bench.store.verify import CHECKPOINT_FILE as CHECKPOINT_FILE
-from bench.store.verify import run_problems
-from bench.store.writer import FEATURES as FEATURES_FOLDER
+from bench.store.verify import CHECKPOINT_FILE, run_problems
+from bench.store.writer import FEATURES
 
 UNNAMED_RUNS = "runs that no suite names"
 OLD_CHECKPOINTS = "checkpoints of complete runs"
@@ -114,7 +113,7 @@ def _of_run(run: RunStore, needs: Needs) -> Iterator[Item]:
         paths += [
             (OLD_WEIGHTS, path) for path in sorted(run.folder.glob("weights-*")) if path.name != weights_name(1.0)
         ]
-    paths.append((CACHED_FEATURES, run.path(FEATURES_FOLDER)))
+    paths.append((CACHED_FEATURES, run.path(FEATURES)))
     yield from (Item(kind, path, size) for kind, path in paths if (size := _size(path)))
 
 
@@ -128,11 +127,8 @@ def _leftovers(store: Store) -> list[Path]:
 
     Those of runs at work are not among them.
     """
-    now, busy = (
-        files.file_system_time(store.root),
-        {run.folder for run in store.runs() if live_holder(run.folder) is not None},
-    )
-    found = []
+    now, found = files.file_system_time(store.root), []
+    busy = {run.folder for run in store.runs() if live_holder(run.folder) is not None}
     for path in sorted(store.root.rglob(f"{files.TEMPORARY}*")):
         inside = any(parent.name.startswith(files.TEMPORARY) or parent in busy for parent in path.parents)
         times = [inner.lstat().st_mtime for inner in (path, *path.rglob("*")) if inner.exists()]

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 BINS = 40
 STORED_DIGITS = 6  #: of stored numbers, which are drawn alone: further ones were a quarter of an archive
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
-DiagnosticSource = Literal[
-    "training", "evaluation"
-]  #: the last step's batch and the state; features of the final weights
+#: the last step's batch and the state; features of the final weights
+DiagnosticSource = Literal["training", "evaluation"]
 
 
 def store_diagnostics(

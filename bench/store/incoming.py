@@ -73,7 +73,7 @@ class Incoming:
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
             copy = RunStore(Path(folder, run.id))
             how = os.link if self.private else partial(shutil.copyfile, follow_symlinks=False)
-            shutil.copytree(run.folder, copy.folder, True, lambda *names: _left_out(run, *names), how)
+            shutil.copytree(run.folder, copy.folder, True, partial(_left_out, run), how)
             _refuse_links_below(Path(folder), copy.folder)  # whatever happened there meanwhile
             refuse_run(copy)
             for path in copy.folder.rglob("*"):

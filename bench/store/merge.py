@@ -22,6 +22,7 @@ from bench.store.format import mark
 from bench.store.incoming import Incoming, Untrusted, open_incoming, refuse_run
 from bench.store.reading import Damaged, read_bytes, read_json
 from bench.store.run import RunStore, Store
+from bench.store.verify import CHECKPOINT_FILE
 
 
 @dataclass
@@ -125,7 +126,7 @@ def _progress(run: RunStore) -> tuple[bool, int] | None:
     status = run.read_status()
     if status["state"] == "missing" or not run.settings():
         return None
-    return status["state"] == "done", int(status.get("step") or 0) if run.path("checkpoint.pt").exists() else 0
+    return status["state"] == "done", int(status.get("step") or 0) if run.path(CHECKPOINT_FILE).exists() else 0
 
 
 def _conflicts(run: RunStore, ours: RunStore) -> list[str]:
