@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
+import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
@@ -30,6 +31,11 @@ from bench.training.loop import Interrupted, NotFinite
 START_TIMEOUT = 60.0  #: seconds for all ranks to begin a run
 END_TIMEOUT = 20.0  #: seconds for a rank to end after another one; torchrun kills what is left 30 s after a death
 POLL_SECONDS = 0.05  #: seconds between looks at a key that is not there yet
+
+
+def gpu_count() -> int:
+    """Return the number of GPUs that torch can use."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 class RankFailed(Exception):

@@ -26,7 +26,7 @@ from bench.adapters import registry
 from bench.console.progress import Progress
 from bench.launch.claimed import Call, mark_failed, work_on_run
 from bench.launch.launchers import LaunchOptions
-from bench.launch.ranks import ALONE, Ranks
+from bench.launch.ranks import ALONE, Ranks, gpu_count
 from bench.machine.processes import STOP_SIGNALS, start_process
 from bench.planning.planned import Planned
 from bench.store import Store
@@ -228,8 +228,8 @@ def serve_runs(
         signal.signal(number, terminate if number == signal.SIGTERM else signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     os.environ["LOCAL_WORLD_SIZE"] = str(world * options.jobs)  # torchrun's; the loader divides the cores by it
-    if torch.cuda.is_available():
-        torch.cuda.set_device((team * world + rank) % torch.cuda.device_count())
+    if gpus := gpu_count():
+        torch.cuda.set_device((team * world + rank) % gpus)
     for plugin in plugins:
         registry.add_plugin(plugin)
     ranks, store, reader = ALONE, Store(root), InputsReader()

@@ -19,7 +19,7 @@ from bench.console.progress import Progress
 from bench.console.text import echo
 from bench.errors import EXIT_UNFINISHED, UserError, one_line
 from bench.launch.claimed import work_on_run
-from bench.launch.ranks import ALONE, Ranks
+from bench.launch.ranks import ALONE, Ranks, gpu_count
 from bench.machine.device_lock import hold_device
 from bench.machine.processes import stop_requests
 from bench.planning.planned import Planned
@@ -134,7 +134,7 @@ def meet_ranks(here: RankPlace) -> Ranks:
 
     Raises UserError if they do not come, or if this machine has no GPU for this rank.
     """
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = gpu_count()
     if gpus and here.local_rank >= gpus:
         raise UserError(
             f"LOCAL_RANK: {here.local_rank}, but this machine has {gpus} GPUs; start a rank a GPU: "

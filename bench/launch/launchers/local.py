@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
 from bench.console.progress import Progress
 from bench.errors import DiskFull, UserError
 from bench.launch.claimed import Call, work_on_run
 from bench.launch.launchers import SEQUENTIAL, Launch, LaunchOptions
+from bench.launch.ranks import gpu_count
 from bench.launch.side_by_side import run_side_by_side
 from bench.launch.torchrun import current_ranks, launcher_place
 from bench.machine.capacity import cores, free_memory
@@ -139,11 +138,6 @@ def _run_in_turn(waiting: list[Planned], call: Call, requested: list[int]) -> No
         if should_stop() or together.lost or summary.full:
             summary.interrupted += [later.id for later in waiting[number + 1 :]]
             break
-
-
-def gpu_count() -> int:
-    """Return the number of GPUs that torch can use."""
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def ranks_of_a_run(gpus: int | None, processes: int | None, jobs: int) -> int:
