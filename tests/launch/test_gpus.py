@@ -14,7 +14,14 @@ from safetensors.torch import load_file
 
 from bench.store import RunStore, Store
 
-EXACT = ("train.precision=fp64", "train.bn_group=32", "train.eps=1000.0", "train.lr=10.0")  # as in worker.py
+EXACT = [  #: options with which losses are equal to 1e-9; the first four as in tests/training/worker.py
+    part
+    for change in (
+        *("train.precision=fp64", "train.bn_group=32", "train.eps=1000.0", "train.lr=10.0"),
+        *("noise.rates=[0.4]", "evaluate.tasks=[zero_shot]", "evaluate.curve=[]"),
+    )
+    for part in ("--set", change)
+]
 SUITE = """
 name: several
 budget: {samples: %d}
@@ -23,29 +30,7 @@ train: {batch: 64, bn_group: 32, threads: 1, checkpoint_seconds: 0.1}
 evaluate: {tasks: [zero_shot], curve: [0.5]}
 methods: [%s]
 """
-ODD = '''
-import time
-
-import torch.distributed as dist
-
-from methods.clip import Clip
-
-
-class Odd(Clip):
-    """CLIP whose second rank is slow, and raises at its third step."""
-
-    name = "odd"
-
-    def encode(self, towers, rows):
-        if dist.is_initialized() and dist.get_rank() == 1:
-            time.sleep(0.3)
-            if rows.clock.step == 2:
-                raise ValueError("the second rank has had enough")
-        return super().encode(towers, rows)
-'''
-
-
-SLOW = Path(__file__).with_name("slow.py")
+SLOW, ODD = (Path(__file__).with_name(name) for name in ("slow.py", "odd.py"))
 STEPS = 32  #: of a slow CLIP
 
 
@@ -82,14 +67,9 @@ def runs(results: Path) -> dict[str, RunStore]:
 def test_two_processes_give_the_order_losses_and_weights_of_one(
     start: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:
-    changes = [
-        part
-        for change in (*EXACT, "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]", "evaluate.curve=[]")
-        for part in ("--set", change)
-    ]
     for number in ("1", "2"):
         results = unreported(tmp_path / number, "smoke")
-        code, output = start("smoke", results, "--processes", number, "--only", "clip", *changes).finish()
+        code, output = start("smoke", results, "--processes", number, "--only", "clip", *EXACT).finish()
         assert code == 0, output
     one, two = (list(Store(tmp_path / number).runs()) for number in ("1", "2"))
     assert [run.id for run in one] == [run.id for run in two], "the number of processes is no part of a run's identity"
@@ -107,10 +87,9 @@ def test_two_processes_give_the_order_losses_and_weights_of_one(
 def test_a_rank_that_raises_fails_its_run_alone_and_seconds_are_of_all_ranks(
     start: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:
-    (tmp_path / "odd.py").write_text(ODD)
     suite = written(tmp_path, 256, "odd, clip")
     every_step = ("--set", "train.checkpoint_seconds=0")
-    more = ("--processes", "2", "--plugin", str(tmp_path / "odd.py"), *every_step)
+    more = ("--processes", "2", "--plugin", ODD, *every_step)
     code, output = start(suite, unreported(tmp_path / "out", "several"), *more).finish()
     assert code == 1, output
     assert "rank 1: ValueError: the second rank has had enough" in output
@@ -190,14 +169,9 @@ def test_gpus_that_are_not_there_are_refused(start: Callable[..., Any], tmp_path
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_gpus_give_the_losses_of_one(start: Callable[..., Any], tmp_path: Path) -> None:
-    changes = [
-        part
-        for change in (*EXACT, "noise.rates=[0.4]", "evaluate.tasks=[zero_shot]", "evaluate.curve=[]")
-        for part in ("--set", change)
-    ]
     found = []
     for number in ("1", "2"):
-        code, output = start("smoke", tmp_path / number, "--gpus", number, "--only", "clip", *changes).finish()
+        code, output = start("smoke", tmp_path / number, "--gpus", number, "--only", "clip", *EXACT).finish()
         assert code == 0, output
         found.append([line["loss"] for run in Store(tmp_path / number).runs() for line in run.metrics()])
     assert found[1] == pytest.approx(found[0], rel=1e-9)

@@ -29,24 +29,8 @@ train: {batch: 16, bn_group: 8, threads: 1, checkpoint_seconds: 0.1, precision: 
 evaluate: {tasks: [zero_shot]}
 methods: [%s]
 """
-ODD = '''
-import torch.distributed as dist
-
-from methods.clip import Clip
-
-
-class Odd(Clip):
-    """CLIP whose second rank raises at its third step."""
-
-    name = "odd"
-
-    def encode(self, towers, rows):
-        if dist.is_initialized() and dist.get_rank() == 1 and rows.clock.step == 2:
-            raise ValueError("the second rank has had enough")
-        return super().encode(towers, rows)
-'''
 AGENT = "from torch.distributed.run import main\nmain()\n"
-SLOW = Path(__file__).with_name("slow.py")
+SLOW, ODD = (Path(__file__).with_name(name) for name in ("slow.py", "odd.py"))
 STEPS = 8  #: of a slow CLIP
 
 
@@ -201,9 +185,8 @@ def test_a_killed_node_loses_nothing(
 def test_a_rank_that_raises_fails_its_run_alone(
     start_ranks: Callable[..., list[Any]], tmp_path: Path, unreported: Callable[[Path, str], Path]
 ) -> None:
-    (tmp_path / "odd.py").write_text(ODD)
     results = unreported(tmp_path / "out", "nodes")
-    more = ("--plugin", tmp_path / "odd.py", "--set", "train.checkpoint_seconds=0")  # 0: one after every step
+    more = ("--plugin", ODD, "--set", "train.checkpoint_seconds=0")  # 0: one after every step
     first, second = start_ranks(written(tmp_path, 64, "odd, clip"), [results, results], *more)
     code, output = first.finish()
     assert code == 1, output
