@@ -14,7 +14,7 @@ import bench
 from bench.errors import UserError
 from bench.launch.launchers.slurm import job_groups, time_limit_minutes
 from bench.store import Store
-from bench.store.jobs import SubmittedJob, submitted_jobs
+from bench.store.jobs import submitted_jobs
 from bench.suite.suite import load_suite
 
 
@@ -145,12 +145,6 @@ def test_runs_share_jobs_unless_others_wait_for_them() -> None:
     parts = job_groups(runs, {"b", "f", "elsewhere", None}, 2)
     assert ["".join(one.id for one in part) for part in parts] == ["b", "f", "ac", "de", "g"]
     assert [len(part) for part in job_groups(runs, set(), 1)] == [1] * 7
-
-
-def test_a_job_is_shown_with_what_it_waits_for() -> None:
-    assert SubmittedJob("7_1", "PENDING", "Dependency", "x.out").shown == "job 7_1 pending (Dependency)"
-    assert SubmittedJob("7", "RUNNING", "None", "x.out").shown == "job 7 running"
-    assert SubmittedJob("7", None, "", "x.out").shown == "job 7 is over, its log is x.out"
 
 
 def test_commands_of_the_suite_are_printed_before_anything_is_submitted(

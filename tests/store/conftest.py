@@ -81,3 +81,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(finished: Path, tmp_path: Path, unreported: Callable[[Path, str], Path]) -> Path:
     """A copy of it; `bench run` leaves its report as it is."""
     return unreported(Path(shutil.copytree(finished, tmp_path / "results")), "tiny")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A store that is not there yet."""
+    (tmp_path / "here").mkdir()
+    return tmp_path / "here" / "results"

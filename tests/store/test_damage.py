@@ -394,8 +394,6 @@ def test_arrays_are_bounded_and_never_unpickled(tmp_path: Path) -> None:
 
 
 def test_an_array_is_not_larger_than_its_bytes(tmp_path: Path) -> None:
-    import zipfile
-
     path = tmp_path / "x.npz"
     header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000,), }".ljust(
         117

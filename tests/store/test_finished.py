@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from bench.console.progress import Progress
 from bench.launch.claimed import mark_failed, work_on_run
 from bench.planning.planned import Planned
 from bench.store import RunStore, Store
+from bench.store.files import write_json
 from bench.store.merge import merge_store
 
 GROWING = {"hashes.json", "ledger.json"}  #: files of a run with what evaluations of later suites add
@@ -103,15 +105,16 @@ def test_no_failure_and_no_stop_touches_the_status(store: Path, tiny: SimpleName
 def test_an_import_replaces_no_finished_run_whatever_the_other_store_claims(
     finished: Path, store: Path, tmp_path: Path
 ) -> None:
-    there = tmp_path / "there"
-    there.symlink_to(finished)
-    for path in store.glob("runs/*/status.json"):
-        path.write_text(path.read_text().replace('"step": 8', '"step": 7'))  # theirs is "further"
-    before = state(store)
-    found = merge_store(there, Store(store))
+    for run in Store(store).runs():
+        write_json(run.path("status.json"), {**run.status(), "step": 10**6})  # theirs is "further"
+        write_json(run.path("ledger.json"), {**run.ledger(), "samples": 1})
+        shutil.rmtree(run.path("evaluations"), ignore_errors=True)
+    ours = Path(shutil.copytree(finished, tmp_path / "ours"))
+    before = state(ours)
+    found = merge_store(store, Store(ours))
     assert not found.advanced
     assert len(found.known) == 3
-    assert state(store) == before
+    assert state(ours) == before
 
 
 def test_every_file_has_the_mode_of_the_umask(finished: Path) -> None:

@@ -27,12 +27,6 @@ from bench.tars import MAX_HEADER_BYTES
 LINK = "links are not followed"
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Path:
-    """A store that is not there yet."""
-    return tmp_path / "here" / "results"
-
-
 def change(path: Path, **fields: Any) -> None:
     write_json(path, {**json.loads(path.read_text()), **fields})
 
@@ -150,19 +144,6 @@ def test_a_run_that_cannot_be_believed_is_named_and_left_out(
 def test_the_id_of_a_stored_run_is_the_digest_of_its_address(finished: Path) -> None:
     for run in Store(finished).runs():
         assert digest(run.settings()["address"]) == run.id
-
-
-def test_a_finished_run_does_not_change_whatever_the_other_store_claims(
-    finished: Path, store: Path, tiny: SimpleNamespace
-) -> None:
-    for run in Store(store).runs():
-        change(run.path("status.json"), step=10**6, state="done")
-        change(run.path("ledger.json"), samples=1)
-        shutil.rmtree(run.path("evaluations"), ignore_errors=True)
-    ours = Path(shutil.copytree(finished, store.with_name("ours")))
-    before = tiny.contents(ours)
-    assert len(merge_store(store, Store(ours)).known) == 3
-    assert tiny.contents(ours) == before
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,6 @@ from bench.store.merge import merge_store
 from bench.store.verify import run_problems, sha256
 
 
-@pytest.fixture
-def here(tmp_path: Path) -> Path:
-    """A store that is not there yet."""
-    (tmp_path / "here").mkdir()
-    return tmp_path / "here" / "results"
-
-
 def ids(store: Path) -> list[str]:
     return [run.id for run in Store(store).runs()]
 

@@ -59,8 +59,9 @@ def test_a_plan_marks_the_store_and_a_mark_is_written_once(tmp_path: Path) -> No
 
 def test_half_written_runs_are_no_runs(tmp_path: Path) -> None:
     store = Store(tmp_path)
+    assert list(store.runs()) == []
     first, second = "a" * 64, "b" * 64
-    for name in (second, first):
+    for name in (second, first, "notes"):  # the last is no id, so it is no run
         with writing(store.run(name)) as out:
             out.set_status("done")
     (tmp_path / "runs" / ".tmp-c-1-x").mkdir()

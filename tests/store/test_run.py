@@ -144,18 +144,12 @@ def test_a_record_of_another_version_is_named(tmp_path: Path) -> None:
         run.records()
 
 
-def test_plans_and_the_list_of_runs(finished: Path, tmp_path: Path) -> None:
+def test_a_plan_is_read_as_it_was_written(finished: Path, tmp_path: Path) -> None:
     store, plan = Store(tmp_path), Store(finished).plan("tiny")
     assert plan is not None
     assert store.plan("quick") is None
-    assert list(store.runs()) == []
     store.write_plan("quick", {**plan, "suite": "quick"})
     assert store.plan("quick") == {**plan, "suite": "quick"}
-    first, second = "a1" * 32, "b2" * 32
-    for identity in (second, first, "notes"):  # the last is no id, so it is no run
-        with writing(store.run(identity)) as out:
-            out.set_status("done")
-    assert [run.id for run in store.runs()] == [first, second]
 
 
 def test_importing_the_store_loads_no_heavy_package() -> None:
