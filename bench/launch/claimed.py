@@ -149,7 +149,7 @@ def run_progress(run: RunStore) -> tuple[int, int]:
 
 
 def mark_failed(one: Planned, store: Store, message: str, error: dict[str, Any]) -> tuple[RunOutcome, str]:
-    """Set the status of a run that no process of this call works on to `failed`; return its state and a message.
+    """Mark a run that no process of this call works on as `failed`; return its state and a message.
 
     The status is written under the run's claim. If another process works on the run, it is `busy`. A finished run
     keeps its status, and is `done` if it is complete.
@@ -157,7 +157,7 @@ def mark_failed(one: Planned, store: Store, message: str, error: dict[str, Any])
     try:
         with store.run(one.id).claim() as claim:
             if is_complete(one, store):
-                return "done", "another process made it"
+                return "done", "another process finished it"
             if store.run(one.id).status()["state"] != "damaged":
                 _note(claim, "failed", error=error)
     except Busy as busy:

@@ -30,7 +30,7 @@ from bench.training.loop import Interrupted, NotFinite
 
 START_TIMEOUT = 60.0  #: seconds for all ranks to begin a run
 END_TIMEOUT = 20.0  #: seconds for a rank to end after another one; torchrun kills what is left 30 s after a death
-POLL_SECONDS = 0.05  #: seconds between looks at a key that is not there yet
+POLL_SECONDS = 0.05  #: seconds between checks for a key that is not there yet
 
 
 def gpu_count() -> int:

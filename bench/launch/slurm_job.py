@@ -35,7 +35,7 @@ NOTICE_SECONDS = 120  #: seconds between SIGUSR2 and the end of a job's time
 MAX_RESTARTS = 50  #: a job is not queued again more often than this; the same command submits it again
 MAX_LOSSES = 5  #: after as many restarts, a job that loses a rank without progress is not queued again
 CLAIM_SECONDS = 10.0  #: seconds between attempts to claim a run that a dead node still seems to hold
-POLL_SECONDS = 0.2  #: seconds between looks for a signal
+POLL_SECONDS = 0.2  #: seconds between checks for a signal
 PORTS = range(10000, 30000)  #: where the ranks of a job meet; Linux gives connections ports above them
 
 

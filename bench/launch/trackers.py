@@ -1,7 +1,7 @@
 """Stream training metrics and records to TensorBoard or Weights & Biases while they are stored.
 
 The store is the source: when a run is resumed, the tracker is filled again from metrics.jsonl, so no point is doubled.
-A process looks at its claim before it sends, so one that lost the claim sends at most what it had begun to send.
+A process checks its claim before it sends, so one that lost the claim at most finishes the message it had begun.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Workers: processes on any machines that share a folder of results, and execute the runs that are queued there.
 
 `queue_suite` stores a suite in the folder. A worker does for every queued suite what `bench run` does on one machine;
-claims keep two of them from one run. It skips the runs that others hold, and looks again when one of them is released.
+claims keep two of them from executing the same run. It skips the runs that others hold, and checks again when one of
+them is released.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from bench.store.run import SHORT_ID
 from bench.suite.suite import Suite, parse_suite
 from bench.yaml_source import YamlSource
 
-POLL_SECONDS = 2.0  #: seconds between looks at the claims of others
+POLL_SECONDS = 2.0  #: seconds between checks of the claims of others
 
 
 def queue_suite(suite: Suite, results: Path, only: Sequence[str] = (), seeds: Sequence[int] = ()) -> int:

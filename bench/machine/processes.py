@@ -20,7 +20,7 @@ def start_process(target: Callable[..., object], arguments: Sequence[Any], modul
 
     The first call starts the process that all later ones are forked from, which imports `modules`. `STOP_SIGNALS`
     are blocked in both; a process that has handlers for them unblocks them. A script's main module is not run again, so
-    it needs no main guard.
+    the script needs no main guard.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(modules))

@@ -15,7 +15,7 @@ _KEPT_ALIVE: list[torch.library.Library] = []
 
 
 def prepare_torchvision() -> None:
-    """Declare torchvision's schemas if its compiled operators do not load. Does nothing a second time."""
+    """Declare torchvision's schemas if its compiled operators do not load. Further calls do nothing."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None or _KEPT_ALIVE or hasattr(torch.ops.torchvision, "nms"):
         return

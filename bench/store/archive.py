@@ -1,4 +1,4 @@
-"""Archives of a store, unpacked within bounds on the number, names and sizes of files, on memory and on time."""
+"""Unpacks archives of a store, with bounds on the number, names and sizes of files, on memory and on time."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SUM = "packed.json"  #: file at the top of what `bench store pack` wrote: the su
 def unpack_archive(archive: Path, folder: Path) -> Path:
     """Unpack an archive to a private folder; return the root of its store: the top, or a folder at the top.
 
-    Only files and folders below `folder` are made, and no file twice. Raises UserError if there is no store in it, or
+    Creates only files and folders below `folder`, and no file twice. Raises UserError if there is no store in it, or
     if it would need more than half of the free disk.
     """
     limit = min(shutil.disk_usage(folder).free // 2, unpacked_limit(archive))
     try:
-        with tarfile.open(archive, "r|*", tarinfo=Header) as tar:  # a stream: it is read forward alone, and once
+        with tarfile.open(archive, "r|*", tarinfo=Header) as tar:  # a stream: it is read once, without seeking
             _extract(tar, folder, limit, MAX_MEMBERS + archive.stat().st_size // BYTES_PER_MEMBER)
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error
-    except Exception as error:  # tarfile and the decompressors raise whatever the bytes lead them to
+    except Exception as error:  # on malformed bytes, tarfile and the decompressors raise errors of any type
         raise UserError(f"{archive}: cannot be unpacked as a tar archive: {one_line(error)}") from error
     roots = [path.parent for path in [folder / "runs", *sorted(folder.glob("*/runs"))] if path.is_dir()]
     if not roots:
@@ -44,7 +44,7 @@ def unpacked_limit(archive: Path) -> int:
 
 
 def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
-    """Write the members of an archive in their order: at most `limit` bytes, and `most` files and folders.
+    """Write the members of an archive in order: at most `limit` bytes, and `most` files and folders.
 
     Raises UserError for what does not belong in a store.
     """

@@ -6,8 +6,8 @@ fails unless `claim` is empty or absent, so of any number of processes exactly o
 the inner folder of a holder that is gone; the token keeps a slow process from taking away another one's. No lock
 server, no flock.
 
-A holder may only seem dead. So it writes through its inner folder (bench/store/fence.py), which it loses with the
-claim; the heartbeat and the release go through it as well.
+A holder may only appear to be dead. It therefore writes through its inner folder (bench/store/fence.py), which it loses
+with the claim; the heartbeat and the release go through it as well.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _holders(folder: Path) -> list[Path]:
 
 
 def _alive(own: Path, now: float | None = None) -> dict[str, Any] | None:
-    """Return who holds a claim, from its inner folder, or None if the holder is gone."""
+    """Return the holder of a claim, given its inner folder, or None if that process is gone."""
     identity = _read(own / HOLDER)
     if identity is None or process.holder_is_dead(identity):
         return None
@@ -58,7 +58,7 @@ def _alive(own: Path, now: float | None = None) -> dict[str, Any] | None:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    """Return who a claim says holds it, or None if there is no such file. A damaged one is of an unknown process."""
+    """Return the holder that a claim names, or None if there is no such file; of a damaged one, `_UNKNOWN`."""
     try:
         content = reading.read_json(path)
         if content is None:

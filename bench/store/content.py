@@ -76,10 +76,10 @@ def _fields(names: str, shape: Shape) -> dict[str, Shape]:
 _TEXT = _kind(lambda value: type(value) is str, "text")
 _FLAG = _kind(lambda value: type(value) is bool, "true or false")
 _WHOLE = _kind(lambda value: type(value) is int, "a whole number")
-_COUNT = _kind(lambda value: type(value) is int and value >= 0, "a whole number from 0 on")
+_COUNT = _kind(lambda value: type(value) is int and value >= 0, "a non-negative whole number")
 _NUMBER = _kind(_is_number, "a finite number")
-_AMOUNT = _kind(lambda value: _is_number(value) and value >= 0, "a finite number from 0 on")
-_POSITIVE = _kind(lambda value: _is_number(value) and value > 0, "a finite number above 0")
+_AMOUNT = _kind(lambda value: _is_number(value) and value >= 0, "a non-negative finite number")
+_POSITIVE = _kind(lambda value: _is_number(value) and value > 0, "a positive finite number")
 _SHA256 = _kind(lambda value: type(value) is str and re.fullmatch("[0-9a-f]{64}", value) is not None, "64 hex digits")
 _STATE = _kind(lambda value: value in ("running", "interrupted", "failed", "done"), "a state of a run")
 _PHASES = _kind(_is_phases, "a list of names, each with a number of steps")
@@ -101,13 +101,13 @@ def _closed(shape: dict[str, Shape]) -> ContentCheck:
 
 
 def _numbers(value: Any) -> str:
-    """Refuse all but a list of finite numbers. A histogram has hundreds: they are looked at together first."""
+    """Refuse all but a list of finite numbers. A histogram has hundreds, so they are checked all at once first."""
     good = type(value) is list and {int, float}.issuperset(map(type, value)) and all(map(math.isfinite, value))
     return "" if good else _wrong(value, [_NUMBER])
 
 
 def _counts(value: Any) -> str:
-    """Refuse all but a list of whole numbers from 0 on, looked at together first."""
+    """Refuse all but a list of non-negative whole numbers, checked all at once first."""
     good = type(value) is list and {int}.issuperset(map(type, value)) and min(value, default=0) >= 0
     return "" if good else _wrong(value, [_COUNT])
 

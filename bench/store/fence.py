@@ -2,8 +2,8 @@
 
 Every holder of a claim has a folder of its own below the run's folder. Each of its writes begins in there and ends with
 one rename out of there. Whoever takes the claim over first renames that folder away, in one step. From then on every
-rename of the former holder fails, because its source is gone, at whatever point that process slept. There is no moment
-between a check and a write. Nothing makes such a folder again.
+rename by the former holder fails, because its source is gone, wherever that process slept. There is no gap between a
+check and a write. Nothing creates such a folder again.
 
 Files that grow have a second name in the folder, a hard link, and are opened by that name alone. The next holder
 replaces such a file by a copy, so a descriptor that the former one has open writes to a file without a name.

@@ -54,7 +54,7 @@ def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
 
 
 def make_folder(folder: Path, inside: Path) -> None:
-    """Make a folder and its parents, each by one rename out of `inside`; what is no folder there is set aside."""
+    """Make a folder and its parents, each by one rename out of `inside`; anything else in their place is set aside."""
     if folder.is_dir():
         return
     if os.path.lexists(folder):
@@ -113,8 +113,8 @@ def write_path(
 ) -> None:
     """Let `writer` write a file, then rename it to `target` in one step. Its mode follows the umask.
 
-    A file that is not `durable` may be lost in a power cut, though not in a kill; use this for what is made in seconds.
-    Raises UserError for a device, which the superuser could replace, and OSError with the target if the disk is full.
+    A file that is not `durable` may be lost in a power cut, though not in a kill; for what is rebuilt in seconds.
+    Raises UserError for a device, which a superuser would replace, and OSError with the target if the disk is full.
     """
     if os.path.lexists(target) and stat.S_IFMT(target.lstat().st_mode) in (stat.S_IFCHR, stat.S_IFBLK):
         raise UserError(f"{target}: is a device, not a file; name another path")

@@ -193,7 +193,7 @@ def _incoming(root: Path, source: Path, private: bool) -> Incoming:
 def unpack_incoming(archive: Path) -> Iterator[Store]:
     """Yield the store in an archive, unpacked to a private folder for the time of the context, to be read only.
 
-    Raises UserError with everything that an import would leave out, and for what is not an archive of a store.
+    Raises UserError that lists everything an import would leave out, and if this is not an archive of a store.
     """
     with tempfile.TemporaryDirectory(prefix="bench-", dir=_roomy(archive)) as folder:
         scratch, wrong = Path(folder), []
@@ -215,9 +215,9 @@ def unpack_incoming(archive: Path) -> Iterator[Store]:
 
 
 def _roomy(archive: Path) -> Path | None:
-    """Return the file system in memory if it has ample room; None is the temporary folder, or what TMPDIR says.
+    """Return the in-memory file system if it has ample room; None stands for the temporary folder, or TMPDIR.
 
-    A store is tens of thousands of small files. On a disk, to remove them can take longer than to read them.
+    A store is tens of thousands of small files. On a disk, removing them can take longer than reading them.
     """
     if "TMPDIR" in os.environ or not os.access(MEMORY_FOLDER, os.W_OK | os.X_OK):
         return None

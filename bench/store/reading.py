@@ -96,7 +96,7 @@ def _unreadable(path: str | Path, error: OSError, remedy: str = REMEDY) -> Damag
 
 @contextmanager
 def _zip(path: str | Path, most: int | None = None) -> Iterator[zipfile.ZipFile | None]:
-    """Yield a zip archive; None if there is no file. Whatever its bytes lead zipfile and numpy to becomes Damaged.
+    """Yield a zip archive; None if there is no file. Any error of zipfile or numpy becomes Damaged.
 
     most: bytes that its parts may take unpacked; None: as many as the file has, because torch compresses nothing.
     """

@@ -1,7 +1,7 @@
 """Verification of a store: damaged files are found and moved aside, so that `bench run` computes them again.
 
-Two looks. The first reads the small files and the records, and is cheap enough for `bench status`. The second,
-`thorough`, also compares everything with the sha256 that was stored when it was made, to the last byte.
+There are two levels. The first reads the small files and the records, and is cheap enough for `bench status`. The
+second, `thorough`, also compares everything with the sha256 that was stored when it was made, to the last byte.
 """
 
 from __future__ import annotations

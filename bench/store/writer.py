@@ -123,7 +123,7 @@ class RunWriter(RunStore):
         self._add("diagnostics.json", {"diagnostics": [*staying, *entries]})
 
     def note_hashes(self, fresh: Mapping[str, str]) -> None:
-        """Store the sha256 of files that are about to appear, so that none is there without, whenever a kill comes."""
+        """Store the sha256 of files that are about to appear, so that a kill leaves no file without one."""
         stored = self.hashes()
         if any(stored.get(name) != digest for name, digest in fresh.items()):
             self._add(HASHES, dict(sorted({**stored, **fresh}.items())))

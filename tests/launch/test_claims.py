@@ -107,7 +107,7 @@ def test_a_run_that_another_call_finished_stays_done(runs: list[Planned], store:
         assert work_on_run(one, store, Progress(io.StringIO()), lambda: False)[0] == "done"
     summary, said = booked(runs, store)
     assert (summary.done, summary.failed) == ([runs[1].id], [runs[0].id])
-    assert "another process made it" in said
+    assert "another process finished it" in said
     assert is_complete(runs[1], store)
     # trained, and without an evaluation that this suite asks for: it cannot go on here, and is still finished
     folder, *_ = store.run(runs[1].id).path("evaluations").iterdir()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bench.store import Store
     from bench.suite.suite import Suite
 
-Launch: TypeAlias = "Callable[[list[Planned], Progress], RunOutcomes]"  #: makes runs, or has them made
+Launch: TypeAlias = "Callable[[list[Planned], Progress], RunOutcomes]"  #: executes runs, or submits them
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class Launcher:
 
     name: str  #: the word of `--launcher NAME`
     about: str  #: one line for the documentation
-    #: (suite, store, options) -> a function that makes planned runs. It is called before anything is planned or timed,
-    #: and raises UserError if this machine cannot do what the options ask.
+    #: (suite, store, options) -> a function that executes planned runs. It is called before anything is planned or
+    #: timed, and raises UserError if this machine cannot do what the options ask.
     prepare: Callable[[Suite, Store, LaunchOptions], Launch]
-    #: (suite, `--gpus`) -> the GPUs that execute a run together, as far as they are said; 0: this machine's, if any
+    #: (suite, `--gpus`) -> the number of GPUs per run where it is stated; 0: those of this machine, if any
     gpus: Callable[[Suite, int | None], int] = lambda _, given: given or 0
 
 

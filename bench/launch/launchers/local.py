@@ -40,7 +40,7 @@ def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Launch:
 
 
 def suitable_jobs(waiting: Sequence[Planned], ranks: int) -> int:
-    """Return how many of the waiting runs are executed at the same time if the user leaves it open (`--jobs auto`).
+    """Return how many of the waiting runs are executed at the same time if the user does not say (`--jobs auto`).
 
     It is one a GPU, or without GPUs one for each `train.threads` cores, as far as memory goes. One at a time if a
     budget is in seconds, if a run has several processes, or if all of them are soon done.
@@ -87,7 +87,7 @@ def run_all(
 ) -> RunOutcomes:
     """Execute every run that is not complete, `options.jobs` at a time and reference runs before those that need them.
 
-    Runs that another process held, and holds no longer when the others are finished, are looked at again.
+    Runs that another process held, and no longer holds when the others are finished, are tried again.
     With 0 jobs it is as many at a time as `suitable_jobs` says. Raises UserError if runs with a budget in device
     seconds would share the device or if a batch does not divide among the ranks, and DiskFull once the disk is full; no
     further run is then started.

@@ -36,7 +36,7 @@ from bench.suite.launcher_settings import RaySettings
 from bench.suite.suite import Suite
 
 MAX_LOSSES = 5  #: tasks of one run that are lost in a row without progress of the run; then it is failed
-POLL_SECONDS = 0.5  #: seconds between looks at stop requests and at the claims of lost tasks
+POLL_SECONDS = 0.5  #: seconds between checks for stop requests and of the claims of lost tasks
 
 
 def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Launch:
