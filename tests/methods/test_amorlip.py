@@ -14,11 +14,6 @@ from methods.protocol import Clock
 LATE = Clock(step=60, phase="train", progress=0.6, epoch=6)
 
 
-@pytest.fixture
-def z(lab):
-    return lab.oracle_inputs("Q")
-
-
 def exponentials(z, own_weight, scale=1 / 0.07):
     found = (scale * z["image"] @ z["text"].T).detach().exp()
     return found - (1 - own_weight) * found.diag().diag()

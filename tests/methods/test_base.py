@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from methods.base import (
@@ -60,9 +60,11 @@ def test_streams_of_other_keys_are_others_and_leave_the_global_generator_alone()
 
 
 @settings(deadline=None)
-@given(st.integers(0, 100), st.integers(1, 5000))
-def test_a_portion_is_that_of_exact_arithmetic(percent, total):
-    assert portion(percent / 100, total) == math.floor(Fraction(percent, 100) * total)
+@given(st.integers(0, 1000), st.integers(1, 5000))
+@example(290, 100)
+@example(125, 128)
+def test_a_portion_is_that_of_exact_arithmetic(per_mille, total):
+    assert portion(per_mille / 1000, total) == math.floor(Fraction(per_mille, 1000) * total)
 
 
 @settings(deadline=None)

@@ -10,7 +10,6 @@ import torch
 from methods.bayes import Bayes
 from methods.clip import Clip
 from methods.gamma import log_gamma_draws
-from methods.protocol import Batch
 
 
 def given_weights(method, z, image, text):
@@ -66,12 +65,12 @@ def test_ema_mixes_u_with_its_old_value_and_first_touch_takes_it_whole(lab, case
     z, ids, whole = {name: x.detach() for name, x in case("B").items()}, torch.arange(10, 16), slice(0, 6)
     # With one sweep the fresh u of a step depends on its draws alone, so that another adapter shows it.
     method, other, plain = (lab.build_adapter(Bayes, sweeps=1, ema_u=memory) for memory in (0.9, 0.5, None))
-    seen = method.observe(z, Batch(ids, lab.a_clock(0)))
+    seen = lab.observe(method, z, ids=ids)
     assert torch.equal(method.draw(z, seen, whole)["image"], plain.draw(z, {"step": torch.tensor(0)}, whole)["image"])
     assert method.seen.nonzero().flatten().tolist() == ids.tolist()
     first = {name: getattr(method, f"log_u_{name}")[ids].exp() for name in ("image", "text")}
-    seen = method.observe(z, Batch(ids, lab.a_clock(1)))
-    other.observe(z, Batch(ids, lab.a_clock(1)))
+    seen = lab.observe(method, z, ids=ids, when=lab.a_clock(1))
+    lab.observe(other, z, ids=ids, when=lab.a_clock(1))
     for name, old in first.items():
         fresh = getattr(other, f"log_u_{name}")[ids].exp()
         lab.assert_close(getattr(method, f"log_u_{name}")[ids].exp(), 0.9 * old + 0.1 * fresh)

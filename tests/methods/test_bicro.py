@@ -18,11 +18,6 @@ BORDER = Clock(step=20, phase="train", progress=0.2, epoch=2)
 ALL = torch.ones(16) > 0
 
 
-@pytest.fixture
-def z(lab):
-    return lab.oracle_inputs("Q")
-
-
 def ncr(label):
     one = torch.ones(16, dtype=torch.float64)
     return {"clean": ~ALL, "clean_probability": one, "prediction": label * one, "used": ALL}

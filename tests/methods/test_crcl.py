@@ -10,15 +10,10 @@ import torch
 from methods.base import HyperparameterError
 from methods.clip import Clip
 from methods.crcl import Crcl
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 
 MAIN = Clock(step=5, phase="train", progress=0.5, epoch=1)
 WHOLE = slice(0, 16)
-
-
-@pytest.fixture
-def z(lab):
-    return lab.oracle_inputs("Q")
 
 
 def shares(z, temperature=0.05):
@@ -59,7 +54,7 @@ def test_exchanging_the_modalities_changes_nothing(lab, z):
 def test_warm_steps_use_labels_of_one_and_keep_the_agreement(lab, z):
     method = lab.build_adapter(Crcl, rows=20)
     ids = torch.arange(16).flip(0)
-    observed = method.observe(z, Batch(ids, lab.a_clock()))
+    observed = lab.observe(method, z, ids=ids)
     assert torch.equal(observed["label"], torch.ones(16, dtype=torch.float64))
     agreement = sum(p.diagonal() for p in shares(z)).detach() / 2
     lab.assert_close(method.label[ids], agreement)
@@ -73,7 +68,7 @@ def test_alpha_weighs_the_old_label_and_small_ones_become_zero(lab, z, alpha):
     method = lab.build_adapter(Crcl, rows=16, alpha=alpha)
     old = torch.linspace(0, 1, 16, dtype=torch.float64)
     method.label.copy_(old)
-    observed = method.observe(z, Batch(torch.arange(16), MAIN))
+    observed = lab.observe(method, z, when=MAIN)
     mixed = alpha * old + (1 - alpha) * sum(p.diagonal() for p in shares(z)) / 2
     lab.assert_close(observed["label"], torch.where(mixed < 0.1, 0.0, mixed))
     assert torch.equal(method.label, observed["label"])
@@ -83,14 +78,14 @@ def test_alpha_weighs_the_old_label_and_small_ones_become_zero(lab, z, alpha):
 def test_alpha_one_never_leaves_labels_of_one(lab, z):
     method = lab.build_adapter(Crcl, rows=16, alpha=1.0, warm=0.0)
     for step in range(3):
-        method.observe(z, Batch(torch.arange(16).roll(step), MAIN))
+        lab.observe(method, z, ids=torch.arange(16).roll(step), when=MAIN)
     assert torch.equal(method.label, torch.ones(16, dtype=torch.float64))
 
 
 def test_equal_scores_share_alike(lab, z):
     equal = {name: x[:1].expand(16, -1) for name, x in z.items()}
     method = lab.build_adapter(Crcl, rows=16, alpha=0.0)
-    observed = method.observe(equal, Batch(torch.arange(16), MAIN))
+    observed = lab.observe(method, equal, when=MAIN)
     assert torch.equal(observed["label"], torch.zeros(16, dtype=torch.float64)), "a share of 1/16 is below 0.1"
     terms = method.loss(equal, observed, WHOLE)
     lab.assert_close(terms["complementary"] / method.config.complementary_weight, torch.tensor(2 * 15 / 16))

@@ -19,11 +19,6 @@ HARD = Clock(step=40, phase="train", progress=0.4, epoch=4)
 LATE = Clock(step=60, phase="train", progress=0.6, epoch=6)
 
 
-@pytest.fixture
-def z(lab):
-    return lab.oracle_inputs("Q")
-
-
 def constants(label, floor=0.0, used=True):
     return {
         "label": label,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 import torch.nn.functional as F
 
@@ -55,19 +54,9 @@ def test_consistency_has_no_gradient_to_the_scale(lab, case):
 # --- in_modal -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def viewed():
-    draws = torch.Generator().manual_seed(0)
-    names = ("image", "text", "image_view", "text_view")
-    return {
-        name: F.normalize(torch.randn(6, 5, generator=draws, dtype=torch.float64), dim=1).requires_grad_()
-        for name in names
-    }
-
-
 def test_in_modal_contrast_is_the_mean_of_both_parts(lab, viewed):
     method = lab.build_adapter(Cyclip, in_modal=True, lambda_in_modal=0.0, lambda_cross_modal=0.0)
-    own = torch.arange(6)
+    own = torch.arange(8)
     parts = [
         F.cross_entropy(viewed[a] @ viewed[b].T / 0.07, own)
         for a, b in (("image", "text"), ("text", "image"), ("image", "image_view"), ("text", "text_view"))
@@ -75,13 +64,11 @@ def test_in_modal_contrast_is_the_mean_of_both_parts(lab, viewed):
     lab.assert_close(lab.step_loss(method, viewed), sum(parts) / 4)
 
 
-def test_in_modal_tiles_and_differentiates(lab, viewed):
+def test_in_modal_tiles_and_differentiates(lab, viewed, assert_same_gradients):
     method = lab.build_adapter(Cyclip, in_modal=True, temperature=0.5)
     whole, tiled = lab.step_loss(method, viewed), lab.step_loss(method, viewed, cuts=(1, 4))
     lab.assert_close(tiled, whole)
-    inputs = [*viewed.values(), method.scale.rho]
-    for one, other in zip(*(torch.autograd.grad(loss, inputs) for loss in (tiled, whole)), strict=True):
-        lab.assert_close(one, other)
+    assert_same_gradients(tiled, whole, [*viewed.values(), method.scale.rho])
     value = lambda *z: lab.step_loss(method, dict(zip(viewed, z, strict=True)))  # noqa: E731
     assert torch.autograd.gradcheck(value, tuple(viewed.values()))
 
@@ -110,8 +97,7 @@ def test_edits_depend_on_the_place_in_the_global_batch_alone(lab):
     assert not torch.allclose(later, whole, atol=1e-3)
 
 
-def test_flat_embeddings(lab):
+def test_flat_embeddings(lab, viewed):
     """Every cross-entropy is ln B, and nothing is inconsistent."""
     flat = torch.full((6, 4), 0.5, dtype=torch.float64)
-    names = ("image", "text", "image_view", "text_view")
-    lab.assert_close(lab.step_loss(lab.build_adapter(Cyclip, in_modal=True), dict.fromkeys(names, flat)), math.log(6))
+    lab.assert_close(lab.step_loss(lab.build_adapter(Cyclip, in_modal=True), dict.fromkeys(viewed, flat)), math.log(6))

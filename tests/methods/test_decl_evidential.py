@@ -17,7 +17,7 @@ from torch.distributions import Dirichlet, kl_divergence
 from methods import dirichlet
 from methods.decl_evidential import DeclEvidential, DeclEvidentialConfig
 from methods.dirichlet import SERIES, divergence_from_uniform
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 
 LATE = Clock(9, "train", 0.9, 9)
 
@@ -102,8 +102,7 @@ def terms(lab, z, method=None, clean=True, when=LATE, **config):
     total = len(z["image"])
     method = method or lab.build_adapter(DeclEvidential, rows=total, warm=0.0, **config)
     method.clean[:] = clean
-    observed = method.observe(z, Batch(torch.arange(total), when))
-    return method.loss(z, observed, slice(0, total))
+    return method.loss(z, lab.observe(method, z, when=when), slice(0, total))
 
 
 def test_without_evidence_the_shares_are_uniform(lab, case):
@@ -162,7 +161,7 @@ def test_flags_are_those_of_the_previous_visit(lab, case):
     ids, expected = torch.arange(8) + 7, torch.tensor([False, False, *[True] * 6])
 
     def visit(z, progress):
-        return method.observe(z, Batch(ids, Clock(1, "train", progress, 0)))["clean"]
+        return lab.observe(method, z, ids=ids, when=Clock(1, "train", progress, 0))["clean"]
 
     assert bool(visit(wrong, 0.4).all()), "in the warm-up all pairs are clean"
     assert torch.equal(method.clean[7:15], expected), "but flags are recorded"
@@ -175,7 +174,7 @@ def test_flags_are_those_of_the_previous_visit(lab, case):
 def test_flags_of_equal_embeddings_keep_every_pair(lab, case):
     image = case("B")["image"][:1].detach().expand(6, -1)
     method = lab.build_adapter(DeclEvidential, rows=6)
-    method.observe({"image": image, "text": image}, Batch(torch.arange(6), lab.a_clock()))
+    lab.observe(method, {"image": image, "text": image})
     assert bool(method.clean.all())
 
 

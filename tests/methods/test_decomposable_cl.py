@@ -13,14 +13,11 @@ import torch.nn.functional as F
 
 from methods.clip import Clip
 from methods.decomposable_cl import DecomposableCl
-from methods.protocol import Batch
 
 
 def rates(method, lab, z, step=0, ids=None):
     """u of every image and every text, [B] each."""
-    ids = torch.arange(len(z["image"])) if ids is None else ids
-    with torch.no_grad():
-        observed = method.observe(z, Batch(ids, lab.a_clock(step)))
+    observed = lab.observe(method, z, ids=ids, when=lab.a_clock(step))
     return {name: observed[f"log_u_{name}"].exp() for name in ("image", "text")}
 
 
@@ -99,6 +96,5 @@ def test_rates_carry_no_gradient_to_the_loss(lab, case):
 def test_monitors_what_is_left_when_the_rates_are_integrated_out(lab, case):
     z = case("B")
     method = lab.build_adapter(DecomposableCl)
-    with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
+    observed = lab.observe(method, z)
     lab.assert_close(method.monitor(z, observed)[DecomposableCl.monitored], lab.step_loss(lab.build_adapter(Clip), z))

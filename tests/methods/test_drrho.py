@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from bench.training import side_towers
 from methods.drrho import Drrho
-from methods.protocol import Batch, Cost, Facts
+from methods.protocol import Cost, Facts
 from methods.sogclr import Sogclr
 
 
@@ -24,17 +24,16 @@ def constant(z):
 
 
 def weights(method, z, lab):
+    observed = lab.observe(method, z)
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock()))
         return observed, method.draw(z, observed, slice(0, len(z["image"])))
 
 
-def test_a_reference_that_knows_nothing_gives_sogclr_times_a_factor(lab, case):
+def test_a_reference_that_knows_nothing_gives_sogclr_times_a_factor(lab, case, assert_same_gradients):
     z = case("C")
     one = lab.step_loss(lab.build_adapter(Drrho, temperature=0.05, epsilon=0.0), constant(z))
     other = lab.step_loss(lab.build_adapter(Sogclr, temperature=0.05, floor=0.0), z)
-    for ours, sogclr in zip(*(torch.autograd.grad(x, list(z.values())) for x in (one, other)), strict=True):
-        lab.assert_close(ours, 8 / 7 * sogclr)
+    assert_same_gradients(one, 8 / 7 * other, z.values())
 
 
 def test_epsilon_joins_the_normaliser_as_if_every_row_had_that_much_more_to_sum(lab, case):
@@ -91,7 +90,6 @@ def test_a_run_of_one_pass_has_no_memory_and_neither_has_the_official_preset(lab
             turned = {**z, "text": z["text"].detach().roll(roll, 0)}
             if late:  # half of a run and more is done
                 when = type(when)(0, "train", progress=0.9, epoch=late)
-            with torch.no_grad():
-                observed = method.observe(turned, Batch(torch.arange(8), when))
+            observed = lab.observe(method, turned, when=when)
         new = (observed["log_sum_image"] - math.log(8)).exp() + 1e-4
         assert torch.allclose(method.log_u_image[:8].exp(), new, rtol=1e-9) != keeps

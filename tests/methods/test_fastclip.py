@@ -10,19 +10,12 @@ import torch
 
 from methods.base import spans
 from methods.fastclip import Fastclip
-from methods.protocol import Batch
 
 FREE = {"epsilon": 0.0, "gamma_min": 1.0}
 
 
 def at(lab, step, progress, epoch):
     return dataclasses.replace(lab.a_clock(step, epoch=epoch), progress=progress)
-
-
-def observed(method, z, ids=None, when=None, *, lab):
-    with torch.no_grad():
-        ids = torch.arange(len(z["image"])) if ids is None else ids
-        return method.observe(z, Batch(ids, when or lab.a_clock()))
 
 
 def divergence(z, temperature):
@@ -40,19 +33,19 @@ def test_the_slope_of_the_temperature_is_that_of_the_objective(lab, case):
     for change in (-1e-6, 1e-6):
         method = lab.build_adapter(Fastclip, rows=4, rho=1.0, **FREE)
         method.rho += change
-        values.append(method.monitor(z, observed(method, z, lab=lab))["objective"])
+        values.append(method.monitor(z, lab.observe(method, z))["objective"])
     method = lab.build_adapter(Fastclip, rows=4, rho=1.0, **FREE)
-    observed(method, z, lab=lab)
+    lab.observe(method, z)
     lab.assert_close(method.slope, (values[1] - values[0]) / 2e-6, rtol=1e-7)
 
 
 def test_the_temperature_rests_where_the_divergence_from_uniform_is_rho(lab, case):
     z = case("A")
     method = lab.build_adapter(Fastclip, rows=4, rho=divergence(z, 0.07), **FREE)
-    observed(method, z, lab=lab)
+    lab.observe(method, z)
     lab.assert_close(method.slope, 0.0, atol=1e-15)
     sharper = lab.build_adapter(Fastclip, rows=4, rho=divergence(z, 0.07) + 0.1, **FREE)
-    observed(sharper, z, lab=lab)
+    lab.observe(sharper, z)
     sharper.after_step(lab.a_clock())
     assert float(sharper.rho) > -math.log(0.07), "a larger radius asks for a smaller temperature"
 
@@ -62,7 +55,7 @@ def test_the_official_rule_counts_the_softmax_term_twice(lab, case):
     slopes = []
     for rule in ("objective", "official"):
         method = lab.build_adapter(Fastclip, rows=4, temperature_rule=rule, **FREE)
-        constants = observed(method, z, lab=lab)
+        constants = lab.observe(method, z)
         slopes.append(method.slope.clone())
     log_u = (constants["log_u_image"].mean() + constants["log_u_text"].mean()) / 2
     half = divergence(z, 0.07) + log_u  # X/2, because the divergence is X/2 less the mean ln u
@@ -76,7 +69,7 @@ def test_a_constant_added_to_a_row_of_similarities_leaves_its_weights(lab, case)
     weights = []
     for given in (z, moved):
         method = lab.build_adapter(Fastclip, rows=4)
-        weights.append(method.draw(given, observed(method, given, lab=lab), slice(0, 4)))
+        weights.append(method.draw(given, lab.observe(method, given), slice(0, 4)))
     lab.assert_close(weights[0]["image"], weights[1]["image"])
     assert not torch.allclose(weights[0]["text"], weights[1]["text"])
 
@@ -85,7 +78,7 @@ def test_the_weight_of_new_values_is_that_of_the_pass(lab, case):
     method, z = lab.build_adapter(Fastclip, gamma_min=0.2, gamma_share=0.5), case("A")
     gammas = []
     for step in range(10):  # passes of four steps
-        observed(method, z, when=at(lab, step, step / 10, step // 4), lab=lab)
+        lab.observe(method, z, when=at(lab, step, step / 10, step // 4))
         gammas.append(method.gamma(at(lab, step, step / 10, step // 4)))
         fresh = lab.build_adapter(Fastclip, gamma_min=0.2, gamma_share=0.5)
         fresh.load_state_dict(method.state_dict())  # resumed in the middle of a pass
@@ -97,13 +90,13 @@ def test_the_weight_of_new_values_is_that_of_the_pass(lab, case):
 
 def test_rows_take_their_first_value_whole_and_keep_it_until_their_next_visit(lab, case):
     method, z, late = lab.build_adapter(Fastclip, rows=12, gamma_min=0.2), case("B"), at(lab, 9, 0.9, 3)
-    first = observed(method, z, torch.arange(6), late, lab=lab)
+    first = lab.observe(method, z, ids=torch.arange(6), when=late)
     assert not method.seen[6:].any()
     assert bool((method.log_u_image[6:] == 0).all())
     before = method.log_u_image.clone()
     turned = {name: x.detach().roll(1, 0) for name, x in z.items()}
     lab.assert_close(first["log_sum_image"] - math.log(5), before[:6])  # whatever gamma is
-    again = observed(method, {**turned, "text": z["text"].detach()}, torch.arange(3, 9), late, lab=lab)
+    again = lab.observe(method, {**turned, "text": z["text"].detach()}, ids=torch.arange(3, 9), when=late)
     new = again["log_sum_image"] - math.log(5)
     lab.assert_close(method.log_u_image[6:9], new[3:])
     lab.assert_close(method.log_u_image[3:6], (0.8 * before[3:6].exp() + 0.2 * new[:3].exp()).log())
@@ -115,14 +108,14 @@ def test_its_temperature_stays_in_range_with_a_third_of_the_rate_where_it_is_sma
     method = lab.build_adapter(Fastclip, rows=4, rho=100.0, eta=0.4)
     rates, z = [], case("A")
     for step in range(20):
-        observed(method, z, lab=lab)
+        lab.observe(method, z)
         rates.append((round(math.exp(-float(method.rho)), 6), method.step_size()))
         method.after_step(lab.a_clock(step))
     assert rates[0] == (0.07, 0.4)
     assert all(rate == (0.4 / 3 if temperature <= 0.03 else 0.4) for temperature, rate in rates)
     lab.assert_close(method.rho, math.log(100))
     soft = lab.build_adapter(Fastclip, rows=4, rho=0.0, eta=4.0)
-    observed(soft, z, lab=lab)
+    lab.observe(soft, z)
     soft.slope.fill_(1.0)
     soft.after_step(lab.a_clock())
     lab.assert_close(soft.rho, 0.0)
@@ -145,7 +138,7 @@ def test_tiles_of_observe_change_nothing(lab, case, monkeypatch):
         monkeypatch.setattr("methods.global_loss.spans", lambda total, size=size: spans(total, size))
         method = lab.build_adapter(Fastclip)
         for step in range(2):
-            observed(method, case("C"), when=at(lab, step, step / 2, step), lab=lab)
+            lab.observe(method, case("C"), when=at(lab, step, step / 2, step))
         states.append(method.state_dict())
     for name, x in states[0].items():
         lab.assert_close(states[1][name], x)

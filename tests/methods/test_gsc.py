@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import copy
 
-import pytest
 import torch
 
 from methods.clip import Clip
 from methods.gsc import Gsc
 from methods.mixture import posteriors
-from methods.protocol import Batch
 
 WHOLE = slice(0, 16)
 ONES = ("share", "share_average", "agreement_average", "target")  #: state that starts at 1
-
-
-@pytest.fixture
-def z(lab):
-    return lab.oracle_inputs("Q")
 
 
 def targets(value: float = 1.0) -> dict[str, torch.Tensor]:
@@ -28,9 +21,7 @@ def targets(value: float = 1.0) -> dict[str, torch.Tensor]:
 def visited(lab, z, ids=None, **config):
     """A method after one step, and the constants of that step."""
     method = lab.build_adapter(Gsc, rows=20, **config)
-    with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(16) if ids is None else ids, lab.a_clock()))
-    return method, observed
+    return method, lab.observe(method, z, ids=ids)
 
 
 def test_targets_of_one_without_structure_are_clip(lab, z):
@@ -128,8 +119,7 @@ def test_a_pass_without_any_visit_changes_nothing(lab):
 def test_rows_without_any_target_agree_with_nothing(lab, z):
     method = lab.build_adapter(Gsc, rows=16)
     method.target.zero_()
-    with torch.no_grad():
-        method.observe(z, Batch(torch.arange(16), lab.a_clock()))
+    lab.observe(method, z)
     assert torch.equal(method.disagreement, torch.ones(16, dtype=torch.float64))
     method.end_epoch(0)
     assert bool(method.target.isfinite().all())

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from methods.isogclr import Isogclr
-from methods.protocol import Batch
 from methods.sogclr import Sogclr
 
 
-def test_temperatures_that_stand_still_give_sogclr_step_by_step(lab, case):
+def test_temperatures_that_stand_still_give_sogclr_step_by_step(lab, case, assert_same_gradients):
     still, plain = (
         lab.build_adapter(Isogclr, eta=0.0, temperature_init=0.02),
         lab.build_adapter(Sogclr, temperature=0.02),
@@ -20,9 +19,8 @@ def test_temperatures_that_stand_still_give_sogclr_step_by_step(lab, case):
     for step, name in enumerate(("C", "C", "C")):
         z = {key: x.detach().roll(step, 0).requires_grad_() for key, x in case(name).items()}
         losses = [lab.step_loss(method, z, when=lab.a_clock(step)) for method in (still, plain)]
-        lab.assert_close(losses[0], losses[1])
-        for a, b in zip(*(torch.autograd.grad(loss, list(z.values())) for loss in losses), strict=True):
-            lab.assert_close(a, b)
+        lab.assert_close(*losses)
+        assert_same_gradients(*losses, z.values())
 
 
 def divergences(z, temperature):
@@ -86,8 +84,7 @@ def test_temperatures_stay_in_their_range(lab, case):
 
 def test_shows_temperatures_of_rows_that_were_seen(lab, case):
     method, ids = lab.build_adapter(Isogclr, rho=1.0, temperature_init=0.03), torch.tensor([9, 4, 30, 7])
-    with torch.no_grad():
-        observed = method.observe(case("A"), Batch(ids, lab.a_clock()))
+    observed = lab.observe(method, case("A"), ids=ids)
     (shown,) = method.diagnostics(case("A"), observed)
     assert torch.equal(shown.series["images"], method.tau_image[ids.sort().values])
     assert torch.equal(shown.series["texts"], method.tau_text[ids.sort().values])
@@ -99,9 +96,7 @@ def test_monitors_the_robust_objective_whose_slope_moves_temperatures(lab, case)
     settings = {"gamma": 1.0, "floor": 0.0, "rho": 1.0, "temperature_max": 1.0}
     for temperature in (0.05 - 1e-6, 0.05, 0.05 + 1e-6):
         method = lab.build_adapter(Isogclr, rows=4, temperature_init=temperature, **settings)
-        with torch.no_grad():
-            observed = method.observe(z, Batch(torch.arange(4), lab.a_clock()))
-        objective.append(method.monitor(z, observed)["robust_objective"])
+        objective.append(method.monitor(z, lab.observe(method, z))["robust_objective"])
     slopes = [1.0 - x for x in divergences(z, 0.05).values()]
     lab.assert_close((objective[2] - objective[0]) / 2e-6, (slopes[0] + slopes[1]).mean(), rtol=1e-5)
 

@@ -21,11 +21,6 @@ ALL = torch.ones(16) > 0
 
 
 @pytest.fixture
-def z(lab):
-    return lab.oracle_inputs("Q")
-
-
-@pytest.fixture
 def costs():
     return torch.rand(9, 9, generator=torch.Generator().manual_seed(0)).double()
 

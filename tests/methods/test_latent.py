@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from methods.latent import INDEPENDENT, Latent
-from methods.protocol import Batch, Facts
+from methods.protocol import Facts
 
 SHARED = ("image", "text", "image_view", "text_view")
 
@@ -22,8 +22,7 @@ def features(total=6, dim=8):
 
 def terms_of(lab, z, cuts=(), **config):
     method, found = lab.build_adapter(Latent, **config), {}
-    with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock()))
+    observed = lab.observe(method, z)
     for tile in lab.tiles_of(len(z["image"]), cuts):
         for name, value in method.loss(z, observed, tile).items():
             found[name] = found.get(name, 0.0) + value

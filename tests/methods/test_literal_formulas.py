@@ -14,7 +14,6 @@ from methods.clip import Clip
 from methods.cyclip import Cyclip
 from methods.dcl import Dcl
 from methods.isogclr import Isogclr
-from methods.protocol import Batch
 from methods.rince import Rince
 from methods.siglip import Siglip
 from methods.softclip_fallback import SoftclipFallback
@@ -185,8 +184,7 @@ def test_isogclr_moves_temperatures_over_several_visits(seed, visits, rho, eta, 
     u, peak, tau, momentum = {}, {}, {}, {}
     for step, ids in enumerate(visits):
         z = leaves(seed + step, len(ids))
-        with torch.no_grad():
-            method.observe(z, Batch(torch.tensor(ids), lab.a_clock(step, epoch=step)))
+        lab.observe(method, z, ids=torch.tensor(ids), when=lab.a_clock(step, epoch=step))
         for one, other in BOTH:
             s = table(z, one, other)
             for i, row in enumerate(ids):

@@ -9,12 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from methods.base import portion
 from methods.clip import Clip
 from methods.label_permutation import LabelPermutation
 from methods.label_reselection import LabelReselection
 from methods.label_secondary import LabelSecondary
-from methods.protocol import Batch
 from methods.siglip import Siglip
 
 
@@ -107,13 +105,8 @@ def test_permuting_the_batch_with_its_labels_changes_nothing(lab, case, kind):
     lab.assert_close(permuted, loss)
 
 
-def test_portions_are_those_of_exact_arithmetic():
-    assert [portion(0.29, 100), portion(0.1, 8), portion(0.125, 128), portion(1.0, 7)] == [29, 0, 16, 7]
-
-
 def drawn(lab, method, total, step):
-    z = {"image": torch.zeros(total, 2)}
-    return method.observe(z, Batch(torch.arange(total), lab.a_clock(step)))
+    return lab.observe(method, {"image": torch.zeros(total, 2)}, when=lab.a_clock(step))
 
 
 def test_drawn_permutations_are_bijections_that_move_at_most_their_share(lab):

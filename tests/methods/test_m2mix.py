@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from methods.clip import Clip
 from methods.m2mix import M2mix, M2mixConfig, between
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 
 shares = st.floats(0, 1)
 
@@ -34,9 +34,7 @@ def mixed_term(lab, z, share, **config):
 
 def observed(lab, step=0, progress=0.0, seed=0, **config):
     method = lab.build_adapter(M2mix, seed=seed, **config)
-    return method.observe(
-        {"image": torch.zeros(2, 2).double()}, Batch(torch.arange(2), Clock(step, "train", progress, 0))
-    )
+    return lab.observe(method, {"image": torch.zeros(2, 2).double()}, when=Clock(step, "train", progress, 0))
 
 
 def points(lab, name, share):

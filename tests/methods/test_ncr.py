@@ -16,11 +16,6 @@ MAIN = Clock(step=20, phase="train", progress=0.4, epoch=4)
 LATE = Clock(step=30, phase="train", progress=0.6, epoch=6)
 
 
-@pytest.fixture
-def z(lab):
-    return lab.oracle_inputs("Q")
-
-
 def given(prediction, clean=True, w=1.0, used=True):
     """Constants of a step of the main part; numbers stand for all rows."""
     total = len(prediction)

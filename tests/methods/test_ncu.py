@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from methods.clip import Clip
 from methods.ncu import Ncu
 from methods.ncu_ablation import NcuAblation
-from methods.protocol import Batch
+from methods.protocol import Facts
 from methods.sinkhorn import masked_sinkhorn
 
 
@@ -25,8 +25,7 @@ def at_scale(lab, scale, **config):
 
 def step(method, lab, z, phase):
     """The step's constants and terms, as floats with gradient."""
-    with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock(0, phase)))
+    observed = lab.observe(method, z, when=lab.a_clock(0, phase))
     return observed, method.loss(z, observed, slice(0, len(z["image"])))
 
 
@@ -214,8 +213,6 @@ def test_names_its_scale_as_the_reference_does_and_clamps_it_in_the_second_phase
 
 
 def test_the_note_says_when_there_are_no_synonyms(lab):
-    from methods.protocol import Facts
-
     with_none = lab.build_adapter(Ncu)
     assert "no synonyms" in with_none.about.note
     facts = Facts(rows=8, batch=8, dim=16, seed=0, synonyms={"red apple": ("apple",)})

@@ -15,7 +15,6 @@ from methods.base import spans
 from methods.isogclr import Isogclr
 from methods.normaliser import differences
 from methods.nuclr import Nuclr
-from methods.protocol import Batch
 from methods.sogclr import Sogclr
 
 KINDS = [Sogclr, Isogclr, Nuclr]
@@ -111,8 +110,7 @@ def test_an_anchor_differs_from_its_partner_by_exactly_nothing():
 def test_weights_leave_out_the_partner(lab, case, kind):
     method, z = lab.build_adapter(kind), case("B")
     with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
-        weights = method.draw(z, observed, slice(2, 5))
+        weights = method.draw(z, lab.observe(method, z), slice(2, 5))
     for direction in ("image", "text"):
         assert torch.equal(weights[direction][torch.arange(3), torch.arange(2, 5)], torch.zeros(3).double())
         assert int((weights[direction] > 0).sum()) == 3 * 5

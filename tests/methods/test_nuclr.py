@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from methods.nuclr import Nuclr
-from methods.protocol import Batch
 from methods.sogclr import Sogclr
 
 
@@ -70,7 +69,7 @@ def test_weights_sum_to_less_than_one(lab, case, gamma):
     method, z = lab.build_adapter(Nuclr, gamma=gamma, temperature=0.05), case("B")
     for step in range(1 if gamma < 1 else 3):  # at first touch, or where nothing is remembered
         moved = {"image": z["image"].detach(), "text": z["text"].detach().roll(step, 0)}
-        observed = method.observe(moved, Batch(torch.arange(6), lab.a_clock(step)))
+        observed = lab.observe(method, moved, when=lab.a_clock(step))
         for weights in method.draw(moved, observed, slice(0, 6)).values():
             assert float(weights.sum(1).max()) < 1
 
@@ -95,8 +94,8 @@ def test_denominators_after_a_hard_visit_and_the_slope_they_give(lab, case, floo
         Nuclr, rows=n, temperature=tau, zeta_init=zeta, xi_init=xi, gamma=1.0, floor=floor, theta=1.0
     )
     z = {name: x.detach() for name, x in case("C").items()}
-    method.observe({"image": z["image"], "text": z["text"].roll(1, 0)}, Batch(torch.arange(b), at(lab, 0)))
-    observed = method.observe(z, Batch(torch.arange(b), at(lab, 7)))
+    lab.observe(method, {"image": z["image"], "text": z["text"].roll(1, 0)}, when=at(lab, 0))
+    observed = lab.observe(method, z, when=at(lab, 7))
     weights = method.draw(z, observed, slice(0, b))["image"]
     s = z["image"] @ z["text"].T
     q = ((s - s.diagonal()[:, None] - zeta) / tau).exp()
@@ -116,8 +115,7 @@ def test_equal_embeddings_are_a_fixed_point(lab):
     one = torch.nn.functional.normalize(torch.randn(1, 16, generator=torch.Generator().manual_seed(0)).double(), dim=1)
     z = {"image": one.expand(8, -1), "text": one.expand(8, -1)}
     method = lab.build_adapter(Nuclr, rows=11, zeta_init=0.0, eta=1.0, epochs=6, start_epochs=0)
-    with torch.no_grad():
-        observed = method.observe(z, Batch(torch.arange(8), lab.a_clock()))
+    observed = lab.observe(method, z)
     assert bool(method.moved[:8].all())
     for name in ("image", "text"):
         lab.assert_close(getattr(method, f"zeta_{name}"), torch.zeros(11), atol=1e-9)
@@ -131,8 +129,7 @@ def test_the_peak_of_a_row_that_is_its_own_nearest_is_zero_in_single_precision(l
     z = {"image": torch.nn.functional.normalize(image, dim=1)}
     z["text"] = torch.nn.functional.normalize(image + 0.3 * noise, dim=1)
     method = lab.build_adapter(Nuclr, rows=256).float()
-    with torch.no_grad():
-        method.observe(z, Batch(torch.arange(256), lab.a_clock()))
+    lab.observe(method, z)
     for name in ("image", "text"):
         assert torch.equal(getattr(method, f"peak_{name}"), torch.zeros(256))
 
@@ -179,8 +176,7 @@ def test_popularities_that_never_move_are_refused(bad):
 
 def test_shows_popularities_of_rows_that_were_seen(lab, case):
     method, ids = lab.build_adapter(Nuclr, eta=0.01), torch.tensor([9, 4, 30, 7])
-    with torch.no_grad():
-        observed = method.observe(case("A"), Batch(ids, at(lab, 6)))
+    observed = lab.observe(method, case("A"), ids=ids, when=at(lab, 6))
     (shown,) = method.diagnostics(case("A"), observed)
     assert torch.equal(shown.series["images"], method.zeta_image[ids.sort().values])
     assert torch.equal(shown.series["texts"], method.zeta_text[ids.sort().values])

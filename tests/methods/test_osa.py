@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench.training import side_towers
 from methods.clip import Clip
 from methods.osa import Osa, OsaConfig
-from methods.protocol import Batch, Facts
+from methods.protocol import Facts
 
 
 def estimated(cosines):
@@ -28,9 +28,7 @@ def estimated(cosines):
 
 def weights(lab, cosines, shift=0.1, **config):
     z = {"image": torch.zeros(len(cosines), 2, dtype=torch.float64), **estimated(cosines)}
-    return lab.build_adapter(Osa, shift=shift, **config).observe(z, Batch(torch.arange(len(cosines)), lab.a_clock()))[
-        "weights"
-    ]
+    return lab.observe(lab.build_adapter(Osa, shift=shift, **config), z)["weights"]
 
 
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=8), st.floats(-1, 0.9), st.sampled_from(["max", "none"]))
@@ -70,7 +68,7 @@ def test_a_pair_below_the_shift_is_no_anchor_but_a_negative(lab, case):
     assert bool((image[1].abs() > 1e-6).any())
     # Only as candidate: exactly the gradient of the other anchors, in which it is repelled.
     logits = z["image"] @ z["text"].T / 0.07
-    w = method.observe({**z, **seen}, Batch(torch.arange(6), lab.a_clock()))["weights"]
+    w = lab.observe(method, {**z, **seen})["weights"]
     assert float(w[1]) == 0
     others = [i for i in range(6) if i != 1]
     anchored = sum((w[i] * (x[i].logsumexp(0) - x[i, i])) for x in (logits, logits.T) for i in others) / 12

@@ -9,18 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bench.checks.lab import a_clock
 from bench.training.optimizer import named_parameters, set_trainable
 from methods.pcmepp import Pcmepp, pseudo_labels
 from methods.prolip import Prolip
-from methods.protocol import Batch
 
 PLAIN = {"mixed_share": 0.0, "smoothing": 0.0}
-
-
-def observed(method, z):
-    with torch.no_grad():
-        return method.observe(z, Batch(torch.arange(len(z["image"])), a_clock()))
 
 
 def some_gaussians(total, dim=8, seed=0):
@@ -62,7 +55,7 @@ def written_out(method, z, targets):
 def test_tiles_sum_to_the_formula_with_mixed_labels(lab, mixed_share):
     method = lab.build_adapter(Pcmepp, batch=10, mixed_share=mixed_share, smoothing=0.01, beta=0.1, alpha=0.3)
     z = some_gaussians(10)
-    found = observed(method, z)
+    found = lab.observe(method, z)
     kept = found["kept"][:, None]
     one = torch.eye(10, dtype=torch.float64)
     other = one[torch.arange(10) ^ 1]
@@ -106,9 +99,9 @@ def test_without_closer_candidates_pseudo_positives_are_the_matches(lab):
     z = some_gaussians(8)
     z["text"] = z["image"]
     method = lab.build_adapter(Pcmepp, alpha=0.3, beta=0.0, **PLAIN)
-    terms = method.loss(z, observed(method, z), slice(0, 8))
+    terms = method.loss(z, lab.observe(method, z), slice(0, 8))
     lab.assert_close(terms["pseudo_match"], 0.3 * terms["match"])  # L = (2 + 2 alpha) match
-    assert method.monitor(z, observed(method, z))["pseudo_positives"] == 0
+    assert method.monitor(z, lab.observe(method, z))["pseudo_positives"] == 0
 
 
 def test_gradient_in_the_shift_is_the_mean_error(lab):
@@ -155,7 +148,7 @@ def test_an_exploding_bottleneck_is_left_out_of_its_modality_only(lab):
     z = some_gaussians(8)
     z["image_logvar"][0, 0] = 20.0  # e^20 / 2 / 64 > 1e4
     method = lab.build_adapter(Pcmepp, beta=1.0, **PLAIN)
-    constants = observed(method, z)
+    constants = lab.observe(method, z)
     assert bool(constants["no_vib_image"])
     assert not bool(constants["no_vib_text"])
     expected = -0.5 * (1 + z["text_logvar"] - z["text"].square() - z["text_logvar"].exp()).mean()
@@ -166,7 +159,7 @@ def test_an_exploding_bottleneck_is_left_out_of_its_modality_only(lab):
 def test_a_bottleneck_explodes_above_ten_thousand(lab, value, left_out):
     method = lab.build_adapter(Pcmepp, beta=1.0, **PLAIN)
     method._vib = lambda _z, name, _anchors: torch.tensor(value if name == "text" else 0.0)
-    constants = observed(method, some_gaussians(8))
+    constants = lab.observe(method, some_gaussians(8))
     assert (bool(constants["no_vib_image"]), bool(constants["no_vib_text"])) == (False, left_out)
 
 
@@ -188,7 +181,7 @@ def test_memory_is_linear_in_the_batch(lab):
     method, z = lab.build_adapter(Pcmepp, batch=total), some_gaussians(total, dim=4)
     leaves = {name: x.requires_grad_() for name, x in z.items()}
     with _Largest() as largest:
-        constants = observed(method, leaves)
+        constants = lab.observe(method, leaves)
         torch.stack(list(method.loss(leaves, constants, slice(64, 96)).values())).sum().backward()
         method.monitor({name: x.detach() for name, x in leaves.items()}, constants)
     assert largest.numel <= 1024 * total  # a quarter of B x B, in the monitor's spans
@@ -209,7 +202,7 @@ def test_an_image_keeps_the_share_that_its_label_says(lab, cutmix_share, size):
     method = lab.build_adapter(Pcmepp, batch=16, mixed_share=0.5, cutmix_share=cutmix_share)
     values = torch.arange(16.0, dtype=torch.float64)[:, None, None, None]
     mixed = method._mixed(rows_of(lab, values.expand(-1, 3, size, size + 3)))
-    kept = observed(method, some_gaussians(16))["kept"]
+    kept = lab.observe(method, some_gaussians(16))["kept"]
     partner = torch.arange(16) ^ 1
     lab.assert_close(mixed.mean((1, 2, 3)), kept * torch.arange(16) + (1 - kept) * partner)
     inside = [(image != image.flatten()[0]).any() for image in mixed]
@@ -288,7 +281,7 @@ def test_mixed_images_reach_the_tower(lab, towers):
     rows = lab.some_rows(towers.eval().double(), 16)
     rows = dataclasses.replace(rows, images=rows.images.double())
     there, here = method.encode(towers, rows), plain.encode(towers, rows)
-    mixed = observed(method, there)["kept"] < 1
+    mixed = lab.observe(method, there)["kept"] < 1
     assert 0 < int(mixed.sum()) < 16
     for name in ("image", "image_logvar"):
         changed = (there[name] - here[name]).abs().amax(1) > 1e-9
@@ -375,7 +368,7 @@ def test_towers_it_cannot_read_are_refused(lab):
 def test_what_it_reports(lab):
     z = some_gaussians(16)
     method = lab.build_adapter(Pcmepp, batch=16, mixed_share=0.5)
-    constants = observed(method, z)
+    constants = lab.observe(method, z)
     (shown,) = method.diagnostics(z, constants)
     mixed = constants["kept"] < 1
     lab.assert_close(shown.series["mixed images"], z["image_logvar"].exp().sum(1)[mixed])
@@ -384,6 +377,6 @@ def test_what_it_reports(lab):
     plain = lab.build_adapter(Pcmepp, **PLAIN)
     found = distances(z)
     nearer = int((found <= found.diagonal()[:, None]).sum()) + int((found <= found.diagonal()).sum()) - 32
-    assert plain.monitor(z, observed(plain, z))["pseudo_positives"] == nearer / 32
+    assert plain.monitor(z, lab.observe(plain, z))["pseudo_positives"] == nearer / 32
     assert nearer > 32
-    assert set(plain.diagnostics(z, observed(plain, z))[0].series) == {"images", "texts"}
+    assert set(plain.diagnostics(z, lab.observe(plain, z))[0].series) == {"images", "texts"}

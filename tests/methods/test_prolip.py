@@ -12,7 +12,6 @@ from bench.checks.oracles.prolip import masked_gaussians as gaussians
 from bench.checks.oracles.prolip import prolip_adapter as official
 from methods.gaussian_towers import _with_last
 from methods.prolip import Prolip, inclusion, log_overlap
-from methods.protocol import Batch
 from methods.siglip import Siglip
 
 
@@ -88,7 +87,7 @@ def test_exploding_regularisers_are_dropped_but_nan_is_not(lab):
     plain = lab.step_loss(official(6), z)
     z["image_logvar"][0, 0] = 30.0  # e^15 / 60 > 1e4
     method = official(6, vib=1.0)
-    observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
+    observed = lab.observe(method, z)
     assert {name: bool(x) for name, x in observed.items()} == {
         "vib": True,
         "inclusion": False,
@@ -97,7 +96,7 @@ def test_exploding_regularisers_are_dropped_but_nan_is_not(lab):
     assert float(method.loss(z, observed, slice(0, 6))["vib"]) == 0
     assert plain > 0
     z["image_logvar"][0, 0] = math.nan
-    assert not any(bool(x) for x in method.observe(z, Batch(torch.arange(6), lab.a_clock())).values())
+    assert not any(bool(x) for x in lab.observe(method, z).values())
     assert not bool(lab.step_loss(method, z).isfinite())
 
 
@@ -109,7 +108,7 @@ def test_a_regulariser_is_dropped_above_its_limit(lab, name, limit):
             one: torch.tensor(share * limit if one == name else 0.0) for one in ("vib", "inclusion", "masked_inclusion")
         }
         method._regularisers = lambda *_, terms=terms: terms
-        observed = method.observe(z, Batch(torch.arange(6), lab.a_clock()))
+        observed = lab.observe(method, z)
         assert {one for one, x in observed.items() if x} == ({name} if dropped else set())
 
 

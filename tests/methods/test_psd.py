@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 from methods.psd import Psd
 
 
@@ -21,7 +21,7 @@ def at(progress, step=0):
 
 def soft_rows(lab, progress, step=0, total=64, seed=0, **config):
     method = lab.build_adapter(Psd, seed=seed, **config)
-    return method.observe({"image": torch.zeros(total, 2)}, Batch(torch.arange(total), at(progress, step)))["soft"]
+    return lab.observe(method, {"image": torch.zeros(total, 2)}, when=at(progress, step))["soft"]
 
 
 def test_the_soft_share_grows_along_half_a_cosine(lab):
@@ -93,15 +93,14 @@ def test_a_sharp_teacher_names_the_row_that_it_finds_most_alike(lab, case):
     lab.assert_close(loss, sum(F.cross_entropy(x, y) for x, y in zip((logits, logits.T), labels, strict=True)) / 2)
 
 
-def test_targets_are_constants(lab, case):
+def test_targets_are_constants(lab, case, assert_same_gradients):
     """The gradient is that of the loss with the targets given as other tensors of the same value."""
     method, z = lab.build_adapter(Psd), case("A")
     with torch.no_grad():
         drawn = method.draw(z, {"soft": SOFT[:4]}, slice(0, 4))
     given = {name: x.clone() for name, x in drawn.items()}
     losses = lab.sum_of_tiles(method, z, {"soft": SOFT[:4]}), method.loss(z, given, slice(0, 4))["contrastive"]
-    for one, other in zip(*(gradients(loss, z) for loss in losses), strict=True):
-        lab.assert_close(one, other)
+    assert_same_gradients(*losses, z.values())
 
 
 def test_equal_embeddings_and_a_batch_of_two(lab, case):

@@ -9,7 +9,7 @@ import torch
 
 from methods.clip import Clip
 from methods.embedding_queue import EmbeddingQueue
-from methods.protocol import Batch, Clock, Facts
+from methods.protocol import Clock, Facts
 from methods.roclip import Roclip
 
 ALWAYS = {"every": 1}
@@ -118,8 +118,7 @@ def test_the_neighbours_are_those_of_the_pool_before_the_batch(lab, case):
     z, method = case("C"), lab.build_adapter(Roclip, **ALWAYS)
     later = {name: x.detach().roll(1, 1) for name, x in z.items()}
     lab.step_loss(method, z)
-    with torch.no_grad():
-        observed = method.observe(later, Batch(torch.arange(8), lab.a_clock()))
+    observed = lab.observe(method, later)
     assert all(any(torch.equal(x, y) for y in z["text"]) for x in observed["neighbour"])
 
 

@@ -9,17 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from methods.clip import Clip
-from methods.protocol import Batch, Clock
+from methods.protocol import Clock
 from methods.safeclip import Safeclip, safest
-
-NAMES = ("image", "text", "image_view", "text_view")
-
-
-@pytest.fixture
-def viewed():
-    draws = torch.Generator().manual_seed(0)
-    rows = (F.normalize(torch.randn(8, 5, generator=draws, dtype=torch.float64), dim=1) for _ in NAMES)
-    return {name: x.requires_grad_() for name, x in zip(NAMES, rows, strict=True)}
 
 
 def main(step=0, progress=0.25, epoch=2):
@@ -97,9 +88,7 @@ def test_phases_contrast_within_then_across_then_by_the_split(lab, viewed):
         ("main", 26 / 32, 1.0),
     ]
     for phase, safe in (("warm", 0), ("slow", 8)):
-        with torch.no_grad():
-            observed = method.observe(viewed, Batch(torch.arange(8), lab.a_clock(phase=phase)))
-        assert int(observed["safe"].sum()) == safe
+        assert int(lab.observe(method, viewed, when=lab.a_clock(phase=phase))["safe"].sum()) == safe
 
 
 # --- the split ------------------------------------------------------------------------------------------------------
@@ -182,8 +171,7 @@ def test_equal_posteriors_are_ordered_by_similarity_and_then_by_row():
 
 def test_scores_are_those_of_the_last_visit_and_the_split_sees_them_before_the_batch(lab, viewed):
     method, ids = lab.build_adapter(Safeclip, rows=20), torch.arange(4, 12)
-    with torch.no_grad():
-        method.observe(viewed, Batch(ids, main(0, 0.2, 0)))
+    lab.observe(method, viewed, ids=ids, when=main(0, 0.2, 0))
     assert not bool(method.safe.any()), "nothing was visited before"
     lab.assert_close(method.similarity[ids], (viewed["image"] * viewed["text"]).sum(1))
     assert method.seen.nonzero().flatten().tolist() == ids.tolist()
@@ -211,12 +199,11 @@ def test_an_empty_bank_leaves_the_first_views_and_a_full_one_gives_them_no_gradi
 
 def test_only_rows_that_are_contrasted_within_enter_the_banks(lab, viewed):
     method = lab.build_adapter(Safeclip, rows=8, dim=5, bank=True, bank_size=32)
-    with torch.no_grad():
-        method.observe(viewed, Batch(torch.arange(8), lab.a_clock(0, "slow")))
-        assert int(method.text_bank.filled) == 0
-        method.split_epoch.fill_(2)
-        method.safe[:3] = True
-        method.observe(viewed, Batch(torch.arange(8), main()))
+    lab.observe(method, viewed, when=lab.a_clock(0, "slow"))
+    assert int(method.text_bank.filled) == 0
+    method.split_epoch.fill_(2)
+    method.safe[:3] = True
+    lab.observe(method, viewed, when=main())
     assert torch.equal(method.text_bank.entries[:5], viewed["text"][3:].detach())
     assert int(method.text_bank.filled) == 5
 

@@ -7,13 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.protocol import Batch
 from methods.softclip_fallback import SoftclipFallback
 
 
 def targets(lab, method, z, anchors):
-    observed = method.observe(z, Batch(torch.arange(len(z["image"])), lab.a_clock()))
-    return method.draw(z, observed, anchors)
+    return method.draw(z, lab.observe(method, z), anchors)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
@@ -64,10 +62,9 @@ def test_without_softening_the_negatives_have_their_limit(lab, case):
     assert limit > lab.step_loss(lab.build_adapter(SoftclipFallback, beta=0.0, lam=0.0), z) + 1
 
 
-def test_guides_get_no_gradient(lab, case):
+def test_guides_get_no_gradient(lab, case, assert_same_gradients):
     """The gradient is that of the loss with the guides given as other tensors of the same value."""
     method, z = lab.build_adapter(SoftclipFallback), case("A")
     guides = {f"{name}_guide": x.detach().clone() for name, x in z.items()}
     losses = lab.step_loss(method, z), lab.sum_of_tiles(method, z, guides)
-    for one, other in zip(*(torch.autograd.grad(loss, list(z.values())) for loss in losses), strict=True):
-        lab.assert_close(one, other)
+    assert_same_gradients(*losses, z.values())

@@ -17,7 +17,7 @@ from open_clip.modified_resnet import ModifiedResNet
 from torch import nn
 
 from methods.clip import Clip
-from methods.protocol import Batch, Facts
+from methods.protocol import Facts
 from methods.superclip import Superclip, SuperclipConfig, _with_features
 
 V, WIDTH = 11, 3
@@ -149,7 +149,7 @@ def test_the_head_reads_the_last_layer_beside_the_plain_embedding(lab, towers):
     torch.testing.assert_close(z["pooled"], wanted)
     assert z["pooled"].shape[1] == method.norm.weight.shape[0]
     assert len(method.captions_with) == 64, "the text tower's vocabulary"
-    method.observe(z, Batch(given_rows.ids, lab.a_clock()))
+    lab.observe(method, z, ids=given_rows.ids)
     words = [set(caption) for caption in given_rows.tokens.tolist()]
     assert method.captions_with.tolist() == [sum(token in caption for caption in words) for token in range(64)]
     assert int(method.captions) == 4
