@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import runpy
 import statistics
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -22,7 +20,8 @@ from bench.training.job import make_job
 from bench.training.loop import TrainingJob, train
 from bench.training.schedule import ResolvedSteps
 
-STORED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "training" / "stored.py")))
+from ..training import stored
+
 BATCH, WIDTH, DIM, ROWS = 1024, 768, 512, 8192
 STEPS, WARM = 32, 8
 TARGET = 0.8  #: of the bare loop's speed
@@ -84,8 +83,8 @@ def speeds(job: TrainingJob, bare: BareLoop) -> np.ndarray:
 def suite(folder: Path) -> Path:
     """A suite of CLIP on ROWS pairs of features as wide as CLIP's, with a quarter of the captions shuffled."""
     features = folder / "features"
-    STORED.training_set(features, rows=ROWS, widths=(WIDTH, WIDTH))
-    settings = STORED.suite(features, train={"batch": BATCH, "threads": 1})
+    stored.training_set(features, rows=ROWS, widths=(WIDTH, WIDTH))
+    settings = stored.suite(features, train={"batch": BATCH, "threads": 1})
     settings["towers"]["dim"] = DIM
     path = folder / "speed.yaml"
     path.write_text(yaml.safe_dump(settings))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import yaml
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -14,7 +12,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from bench import run_suite
 from bench.suite.suite import load_suite
 
-STORED = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "training" / "stored.py")))
+from ..training import stored
+
 ROWS, WIDTHS, VIEWS = 1947, (128, 128), 4  #: as of features_quickstart
 EPOCHS = (1, 10)  #: the second number shows what training costs
 LIMIT = 3.0  #: seconds of the processor for the shorter run
@@ -24,12 +23,12 @@ def suite(folder: Path, epochs: int) -> Path:
     """A suite of CLIP with two seeds, two sets of captions and noise detection."""
     features = folder / "features"
     if not features.exists():
-        STORED.training_set(features, rows=ROWS, views=VIEWS, widths=WIDTHS)
+        stored.training_set(features, rows=ROWS, views=VIEWS, widths=WIDTHS)
         for name, rows in (("emoji-b/iid", 244), ("emoji-b/openmoji", 438)):
-            names = [STORED.CLASSES[row % len(STORED.CLASSES)] for row in range(rows)]
+            names = [stored.CLASSES[row % len(stored.CLASSES)] for row in range(rows)]
             captions = [[f"{name}, {word} {row}" for word in "abcde"] for row, name in enumerate(names)]
-            STORED.feature_set(features / "evaluation" / name, name, captions, widths=WIDTHS, seed=rows)
-    settings = STORED.suite(
+            stored.feature_set(features / "evaluation" / name, name, captions, widths=WIDTHS, seed=rows)
+    settings = stored.suite(
         features,
         data={"name": "emoji-b", "features": str(features)},
         noise={"rates": [0.4]},

@@ -54,7 +54,7 @@ class Step:
         self.method: Any = kind(kind.Config(), Facts(rows=4 * batch, batch=batch, dim=width, seed=0))
         self.batch, self.tiled = batch, tiled
         self.clock = lab.a_clock(1, self.method.phases()[-1].name)
-        self.leaves = _leaves(name, batch, width)
+        self.leaves = leaves_of(name, batch, width)
         self.ids = torch.arange(batch)
 
     def __call__(self) -> None:
@@ -72,7 +72,7 @@ class Step:
         return anchor_tiles(self.method.whole_batch, everyone, self.batch) if self.tiled else iter((everyone,))
 
 
-def _leaves(name: str, batch: int, width: int) -> Tensors:
+def leaves_of(name: str, batch: int, width: int) -> Tensors:
     """Leaves of the names that the method encodes, of unit length; half aligned, as in training."""
     kind = registry.find_method(name)
     towers, when = lab.TinyTowers(), lab.a_clock(1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import resource
-import runpy
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
+
+from ..reports.stores import METHODS, write_store
 
 LIMIT = 5.0  #: seconds
 FIRST = 25.0  #: CPU seconds of a first report, in those of the imports: 18 to 21 on a busy machine, 19 to 23 before
@@ -32,12 +33,9 @@ build("emoji_noisy", Store(sys.argv[1]))
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """20 methods, 5 noise rates, 5 seeds, 4 points of a curve."""
-    stores = runpy.run_path(str(Path(__file__).parents[1] / "reports" / "stores.py"))
-    methods = [
-        (f"{label}{i}", title, quality, score) for i in range(3) for label, title, quality, score in stores["METHODS"]
-    ]
+    methods = [(f"{label}{i}", title, quality, score) for i in range(3) for label, title, quality, score in METHODS]
     root = tmp_path_factory.mktemp("many")
-    store = stores["write_store"](root, methods=methods[:20], rates=(0.0, 0.1, 0.2, 0.3, 0.4), seeds=range(5))
+    store = write_store(root, methods=methods[:20], rates=(0.0, 0.1, 0.2, 0.3, 0.4), seeds=range(5))
     assert len(list(store.runs())) == 500
     return root
 

@@ -5,12 +5,9 @@ A batch is seen with a state of few rows and with one of 3 million, in turn; the
 
 from __future__ import annotations
 
-import runpy
 import statistics
 import sys
 import time
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,10 +17,9 @@ from bench.adapters import registry
 from bench.checks import lab
 from methods.protocol import Batch, Facts, Tensors
 
-HERE = Path(__file__).parent
-LOSSES = SimpleNamespace(**runpy.run_path(str(HERE / "test_loss.py")))
-STEPS = SimpleNamespace(**runpy.run_path(str(HERE / "test_features.py")))
-BATCH, DIM, WIDTH = STEPS.BATCH, STEPS.DIM, STEPS.WIDTH
+from .test_features import BATCH, DIM, WIDTH, BareLoop
+from .test_loss import leaves_of
+
 FEW, MANY = 8192, 3_000_000
 TIMES, LIMIT = 30, 0.02
 #: every method with a number a pair, and no second view of pixels; those of global contrastive losses first
@@ -52,12 +48,12 @@ class State:
 
 def test_many_rows_cost_under_a_fiftieth_of_a_step(benchmark: BenchmarkFixture) -> None:
     draws = torch.Generator().manual_seed(0)
-    bare = STEPS.BareLoop(*(torch.randn(FEW, WIDTH, generator=draws) for _ in range(2)))
+    bare = BareLoop(*(torch.randn(FEW, WIDTH, generator=draws) for _ in range(2)))
     shares: dict[str, float] = {}
 
     def every_method() -> None:
         for name in METHODS:
-            leaves = LOSSES._leaves(name, BATCH, DIM)
+            leaves = leaves_of(name, BATCH, DIM)
             few, many = State(name, FEW, leaves), State(name, MANY, leaves)
             added, steps = [], []
             for _ in range(TIMES):

@@ -12,36 +12,19 @@ import torch
 import torch.nn.functional as F
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.adapters import hyperparameters
 from bench.loading.loader import Loader
 from bench.planning.planner import plan
 from bench.store import Store, writing
-from bench.suite.run import Run
-from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.suite.settings import Budget
 from bench.towers.batchnorm import grouped_norms
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import TrainingJob, train
 from methods.protocol import Clock
 
+from ..towers.small import a_run
+
 STEPS, WARM = 120, 20
-
-
-def a_run() -> Run:
-    return Run(
-        label="clip",
-        method="clip",
-        preset=None,
-        config=hyperparameters.resolve_config("clip", None, {}),
-        data=DataSettings(),
-        noise=None,
-        rate=0.0,
-        seed=0,
-        budget=Budget(samples=128 * STEPS),
-        towers=TowerSettings(),
-        train=TrainSettings(),
-        evaluate=EvaluateSettings(),
-    )
 
 
 class BareLoop:
@@ -81,7 +64,7 @@ class BareLoop:
 
 def interleaved_seconds(folder: Path) -> tuple[list[float], list[float]]:
     """(harness, bare) seconds of each step, taken in turn in one process, so that a machine that drifts slows both."""
-    store, run = Store(folder), a_run()
+    store, run = Store(folder), a_run(seed=0, budget=Budget(samples=128 * STEPS))
     with writing(store.run("one")) as out:
         resolved = plan([run], store)[0].resolved
         return timed_steps(make_job(run, InputsReader().inputs(run), resolved, out, None, torch.device("cpu")))

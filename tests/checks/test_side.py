@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,8 @@ from bench.training.ledger import Ledger
 from bench.training.loop import TrainingJob, train
 from methods.protocol import Cost
 
-SIDES: Any = runpy.run_path(str(Path(__file__).with_name("sides.py")))
+from . import sides
+
 SUITE = """\
 name: sides
 budget: {samples: 96}
@@ -48,9 +48,9 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "_plugins", {})
         registry.clear_caches()
-        for name in SIDES["PLUGINS"]:
+        for name in sides.PLUGINS:
             files[name] = folder / f"{name}.py"
-            files[name].write_text(SIDES["source"](name))
+            files[name].write_text(sides.source(name))
             registry.add_plugin(files[name])
         yield files
     registry.clear_caches()

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from bench import data
-from bench.adapters import hyperparameters
 from bench.console.progress import Progress
 from bench.evaluation.diagnostics import pair_similarities
 from bench.launch.execute import execute_run
@@ -20,10 +19,11 @@ from bench.planning.planned import Planned
 from bench.planning.planner import plan
 from bench.store import RunStore, RunWriter, Store, writing
 from bench.store.histograms import BINS, STORED_DIGITS, histogram, store_diagnostics
-from bench.suite.run import Run
-from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.suite.settings import Budget, EvaluateSettings, TowerSettings, TrainSettings
 from bench.training.loop import Interrupted
 from methods.protocol import Diagnostic
+
+from ..towers.small import a_run
 
 
 def numbers(*values: float) -> torch.Tensor:
@@ -87,15 +87,10 @@ TASKS = ("zero_shot", "retrieval", "noise_detection")
 
 
 def planned(method: str, store: Store) -> Planned:
-    run = Run(
-        label=method,
-        method=method,
-        preset=None,
-        config=hyperparameters.resolve_config(method, None, {}),
-        data=DataSettings(name="emoji", size=32),
+    run = a_run(
+        method,
         noise="shuffled_captions",
         rate=0.4,
-        seed=3,
         budget=Budget(samples=128),
         towers=TowerSettings(dim=16, vocabulary=300),
         train=TrainSettings(batch=32, threads=1),

@@ -12,7 +12,6 @@ import json
 import os
 import random
 import resource
-import runpy
 import shutil
 import stat
 import struct
@@ -40,9 +39,9 @@ from bench.planning import requirements
 from bench.suite.settings import DataSettings
 from bench.suite.suite import Suite, load_suite
 
+from .alarm import Hang, ended_within
+
 EXAMPLES = int(os.environ.get("BENCH_HOSTILE_EXAMPLES", "12"))
-ALARM = runpy.run_path(str(Path(__file__).with_name("alarm.py")))
-Hang, ended_within = ALARM["Hang"], ALARM["ended_within"]
 SECONDS = 600  #: after which an example hangs, on a busy machine too
 CPU_SECONDS = 10.0  #: of one example; a refusal alone takes less than 2
 MEGABYTES = 400  #: by which the process may grow over all examples of a set

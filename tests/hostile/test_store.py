@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import random
-import runpy
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -29,10 +28,10 @@ from bench.cli.guard import UNEXPECTED, explain
 from bench.errors import UserError
 from bench.store import Store
 
+from .alarm import ended_within
+
 EXAMPLES = int(os.environ.get("BENCH_HOSTILE_EXAMPLES", "6"))
 SEED = int(os.environ.get("BENCH_HOSTILE_SEED", "0"))
-ALARM = runpy.run_path(str(Path(__file__).with_name("alarm.py")))
-ended_within = ALARM["ended_within"]
 SECONDS = 600  #: after which a verb hangs, on a busy machine too
 CODES = {0, 1, 2, 75}
 

@@ -25,7 +25,6 @@ import sklearn.datasets
 import torch
 from PIL import Image
 
-from bench.adapters import hyperparameters
 from bench.checks.lab import TinyTowers
 from bench.data import shards
 from bench.data.noise.shuffled import Resampled
@@ -36,13 +35,15 @@ from bench.loading.loader import HostRows, Loader
 from bench.loading.workers import CHUNK_BYTES, CHUNK_ROWS, buffer_sizes
 from bench.store import RunStore, RunWriter, Store
 from bench.suite.run import Run
-from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.suite.settings import Budget, DataSettings, TowerSettings, TrainSettings
 from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job
 from bench.training.loop import Interrupted, TrainingJob, train
 from bench.training.schedule import ResolvedSteps
 from methods.protocol import Clock, Rows
+
+from ..towers.small import a_run
 
 #: torch's word on more workers than cores; they may be as many as one likes
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -252,21 +253,15 @@ def test_a_signal_to_all_processes_ends_no_worker(folder: Path, expected: Taken)
         assert len(workers_of_loaders()) == 2
 
 
-def a_run(folder: Path, workers: int, **train: Any) -> Run:
-    return Run(
-        label="photographs",
-        method="latent",
-        preset=None,
-        config=hyperparameters.resolve_config("latent", None, {}),
+def latent_run(folder: Path, workers: int, **train: Any) -> Run:
+    return a_run(
+        "latent",
         data=settings(folder, workers),
         noise="shuffled_captions",
         rate=0.3,
-        noise_file=None,
-        seed=0,
         budget=Budget(samples=5 * BATCH),
         towers=TowerSettings(dim=16, vocabulary=200),
         train=TrainSettings(batch=BATCH, bn_group=4, threads=1, augment="nuclr", **train),
-        evaluate=EvaluateSettings(),
     )
 
 
@@ -281,14 +276,14 @@ def a_job(run: Run, results: Path, name: str, writer: Callable[[RunStore], RunWr
 def test_a_training_stopped_in_mid_epoch_goes_on_to_the_same_weights(
     folder: Path, tmp_path: Path, writer: Callable[[RunStore], RunWriter]
 ) -> None:
-    whole = a_job(a_run(folder, 0), tmp_path, "whole", writer)
+    whole = a_job(latent_run(folder, 0), tmp_path, "whole", writer)
     ledger = train(whole)
-    stopped = a_job(a_run(folder, 2), tmp_path, "parts", writer)
+    stopped = a_job(latent_run(folder, 2), tmp_path, "parts", writer)
     stopped.should_stop = iter([False, True]).__next__
     with pytest.raises(Interrupted):
         train(stopped)
     assert not workers_of_loaders()
-    resumed = a_job(a_run(folder, 1), tmp_path, "parts", writer)
+    resumed = a_job(latent_run(folder, 1), tmp_path, "parts", writer)
     train(resumed)
     store = Store(tmp_path)
     assert list(store.run("whole").metrics()) == list(store.run("parts").metrics())
@@ -313,7 +308,7 @@ def test_only_one_micro_batch_is_the_towers_input_at_a_time(
             most = max(most, sum(one() is not None for one in made))
             return rows
 
-    job = a_job(a_run(folder, 0, micro_batch=4), tmp_path, "micro", writer)
+    job = a_job(latent_run(folder, 0, micro_batch=4), tmp_path, "micro", writer)
     job.loader.__class__ = Watched
     train(job)
     assert len(made) == 2 * 5 * BATCH / 4

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
-import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import open_clip
 import pytest
@@ -28,7 +26,8 @@ from bench.store import RunStore, Store
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
+from ..towers.small import bert_folder
+
 SUITE = """\
 name: exported
 budget: {samples: 512}
@@ -47,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path,
     """Two trained runs, the folder of each exported under its label."""
     folder = tmp_path_factory.mktemp("export")
     unreported(folder / "out", "exported")
-    (folder / "suite.yaml").write_text(SUITE % _SMALL.bert_folder(folder / "distilled", "distilbert"))
+    (folder / "suite.yaml").write_text(SUITE % bert_folder(folder / "distilled", "distilbert"))
     assert bench("run", str(folder / "suite.yaml"), "--results", str(folder / "out")) == 0
     for label in ("small", "bert"):
         assert bench("export", run_of(folder, label).id, str(folder / label), "--results", str(folder / "out")) == 0

@@ -6,11 +6,9 @@ import dataclasses
 import json
 import multiprocessing
 import os
-import runpy
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,7 +45,8 @@ from bench.training.checkpoint import save_weights
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
+from ..towers.small import bert_folder, run_on
+
 MODEL = {
     "embed_dim": 8,
     "vision_cfg": {"image_size": 16, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8},
@@ -253,7 +252,7 @@ def test_a_timm_model_sees_its_own_transform(tmp_path: Path) -> None:
 def test_a_transformers_folder_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
     import transformers
 
-    folder = _SMALL.bert_folder(tmp_path / "bert")
+    folder = bert_folder(tmp_path / "bert")
     encoder = text_encoder(f"transformers:{folder}", tmp_path, CPU)
     texts = ["a red apple", "a photo of the black cat"]
     model, tokenizer = (kind.from_pretrained(folder) for kind in (transformers.AutoModel, transformers.AutoTokenizer))
@@ -269,9 +268,9 @@ def test_a_transformers_folder_gives_the_mean_of_its_tokens(tmp_path: Path) -> N
 
 
 def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
-    towers = {"text": str(_SMALL.bert_folder(tmp_path / "bert"))}
+    towers = {"text": str(bert_folder(tmp_path / "bert"))}
     run = dataclasses.replace(
-        _SMALL.run_on(towers, augment="none"), data=DataSettings(name="made", shards="synthetic:64", size=32)
+        run_on(towers, augment="none"), data=DataSettings(name="made", shards="synthetic:64", size=32)
     )
     built, method = build_model(run, InputsReader().for_model(run))
     prepare_model(method, built, run, CPU, None)

@@ -5,26 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import runpy
 import select
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 from bench.store import Store
 
-made_up = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("stores.py"))))
-
-
-@pytest.fixture(scope="session")
-def stores() -> SimpleNamespace:
-    """The functions and constants of stores.py."""
-    return made_up
+from . import stores
 
 
 class Tab:
@@ -159,21 +151,21 @@ def pdflatex(tmp_path: Path) -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Three seeds, everything done."""
-    return made_up.write_store(tmp_path_factory.mktemp("three"))
+    return stores.write_store(tmp_path_factory.mktemp("three"))
 
 
 @pytest.fixture(scope="session")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """One seed, everything done."""
-    return made_up.write_store(tmp_path_factory.mktemp("one"), seeds=(0,))
+    return stores.write_store(tmp_path_factory.mktemp("one"), seeds=(0,))
 
 
 @pytest.fixture(scope="session")
 def troubled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Runs that failed, were interrupted, never started, spent too much or ran elsewhere."""
-    return made_up.write_store(
+    return stores.write_store(
         tmp_path_factory.mktemp("troubled"),
-        states=made_up.TROUBLED,
+        states=stores.TROUBLED,
         over_budget=("sogclr",),
         other_torch=("prolip",),
     )
@@ -182,6 +174,6 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture(scope="session")
 def bounded(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Five seeds; the last row is the baseline trained on the clean pairs, the one above is hardly another method."""
-    methods = (*made_up.METHODS, ("near", "Near", 1.003, "cosine"), ("oracle", "CLIP", 1.4, "cosine"))
+    methods = (*stores.METHODS, ("near", "Near", 1.003, "cosine"), ("oracle", "CLIP", 1.4, "cosine"))
     root = tmp_path_factory.mktemp("bounded")
-    return made_up.write_store(root, methods=methods, seeds=range(5), curve=(), diagnostics=False)
+    return stores.write_store(root, methods=methods, seeds=range(5), curve=(), diagnostics=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,6 +31,8 @@ from reports.statistics.contrasts import headline_contrasts
 from reports.statistics.power import power
 from reports.tables.suite_tables import ALIKE, relative_costs, spent, tables
 from reports.tables.table import signed
+
+from . import stores
 
 SUITE = "emoji_noisy"
 
@@ -161,7 +162,7 @@ def test_the_answer_is_one_noise_sorted_with_what_is_significant_in_colour(resul
     assert f"{100 * shown.gap.value:+.1f}" in panel.texts[0].get_text()
 
 
-def test_a_noise_whose_gap_is_not_resolved_has_no_band(tmp_path: Path, stores: SimpleNamespace) -> None:
+def test_a_noise_whose_gap_is_not_resolved_has_no_band(tmp_path: Path) -> None:
     """Under the first noise the oracle is a row that is worse than the baseline."""
     methods = (*stores.METHODS[:2], ("oracle", "CLIP", 1.4, "cosine"))
     store = stores.write_store(tmp_path, methods=methods, rates=(0.2, 0.4), curve=(), diagnostics=False)

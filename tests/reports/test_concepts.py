@@ -6,7 +6,6 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +19,8 @@ from reports.results import Results, RunResult, load
 from reports.statistics.components import interval_over_both
 from reports.statistics.concepts import DRAWS, Outcomes, concept_draws, contributions, over_examples
 from reports.tables.table import signed
+
+from . import stores
 
 SUITE = "emoji_noisy"
 SET = "emoji/iid"
@@ -62,7 +63,7 @@ def write_outcomes(run: RunStore, quality: float, seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Results:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Two methods, three seeds, outcomes of three tasks on one data set."""
     methods, seeds = stores.METHODS[:2], (0, 1, 2)
     store = Store(tmp_path_factory.mktemp("outcomes"))

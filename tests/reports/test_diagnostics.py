@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,6 +24,8 @@ from reports.figures.pictures import Picture
 from reports.pages.html import page
 from reports.results import Results, load
 from reports.tables.suite_tables import tables
+
+from . import stores
 
 SUITE = "emoji_noisy"
 OWN = ["similarities", "diagnostics-04-sogclr", "diagnostics-05-bayes", "diagnostics-07-prolip"]
@@ -133,7 +134,7 @@ def test_one_run_of_a_cell_is_read_and_it_is_the_first_that_has_any(
     assert list(learned(load(SUITE, troubled))) == OWN  # failed, missing and interrupted runs have none
 
 
-def test_runs_without_diagnostics_leave_no_section(tmp_path: Path, stores: SimpleNamespace, three: Store) -> None:
+def test_runs_without_diagnostics_leave_no_section(tmp_path: Path, three: Store) -> None:
     results = load(SUITE, stores.write_store(tmp_path, methods=stores.METHODS[:2], diagnostics=False))
     assert learned(results) == {}
     assert "iagnostics" not in page(results, tables(results), learned(results))

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +19,8 @@ from reports.figures.figure_registry import FIGURES, draw_all
 from reports.figures.histograms import Learned
 from reports.results import Results
 
+from . import stores
+
 SUITE = "emoji_noisy"
 OWN = "diagnostics-02-sogclr"
 SCORES = [name for name in FIGURES if name != "radar"]  #: which a report does not draw
@@ -27,7 +28,7 @@ EVERY = {*SCORES, "similarities", OWN}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Store:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Two methods, one with diagnostics of its own, a run that is missing, and the report; not to be changed."""
     methods = [one for one in stores.METHODS if one[0] in ("clip", "sogclr")]
     store: Store = stores.write_store(
@@ -88,9 +89,7 @@ def test_a_second_report_imports_nothing_that_draws(store: Store) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_another_run_redraws_scores_and_its_own_histograms_alone(
-    made: Store, store: Store, drawn: list[str], stores: SimpleNamespace
-) -> None:
+def test_another_run_redraws_scores_and_its_own_histograms_alone(made: Store, store: Store, drawn: list[str]) -> None:
     """Histograms are of the first seed, so that a third one changes none of them."""
     last = stores.plan_cell("clip", 0.4, 2)["run"]
     with store.run(last).claim() as claim:
@@ -102,7 +101,7 @@ def test_another_run_redraws_scores_and_its_own_histograms_alone(
     assert contents(store)["figures/noise.png"] != contents(made)["figures/noise.png"]
 
 
-def test_other_histograms_redraw_their_own_figures(store: Store, drawn: list[str], stores: SimpleNamespace) -> None:
+def test_other_histograms_redraw_their_own_figures(store: Store, drawn: list[str]) -> None:
     first = store.run(stores.plan_cell("sogclr", 0.4, 0)["run"])
     changed(first.path("diagnostics.json"), '"axis": "weight w"', '"axis": "weight"')
     build(SUITE, store)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +16,8 @@ from reports.figures.subset_curves import kept_share
 from reports.results import Results, load
 from reports.statistics.contrasts import headline_contrasts
 from reports.tables.filter_or_loss import filter_tables
+
+from . import stores
 
 SUITE = "emoji_noisy"
 #: row of the made-up store -> its method, what it keeps of the pairs
@@ -31,7 +32,7 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def results(bounded: Store, stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(bounded: Store, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """A store whose rows are told as methods with and without a filter, and its two noise rates as two budgets."""
     store = Store(Path(shutil.copytree(bounded.root, tmp_path_factory.mktemp("filters") / "store")))
     plan = store.plan(SUITE)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -35,6 +34,8 @@ from reports.tables.latex import document, table_latex
 from reports.tables.suite_tables import tables
 from reports.tables.table import Cell, Column, Row, Table
 from reports.tables.text import table_text
+
+from . import stores
 
 SUITE = "emoji_noisy"
 HTML = "\"><img src=x onerror=alert(1)><script>alert(2)</script><a href='javascript:alert(3)'>&amp;<!--"
@@ -131,7 +132,7 @@ def hostile(results: Results, turn: Turn) -> Results:
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Results:
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Two methods under two noises, one of them failed."""
     chosen = [one for one in stores.METHODS if one[0] in ("clip", "sogclr")]
     store = stores.write_store(

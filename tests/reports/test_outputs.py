@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import matplotlib
@@ -44,6 +43,8 @@ from reports.tables.latex import cite_key, document, for_a_paper, table_latex
 from reports.tables.latex_text import escape
 from reports.tables.suite_tables import tables
 from reports.tables.table import Cell, Column, Row, Table, Unit, in_one_scale, unverified, words
+
+from . import stores
 
 SUITE = "emoji_noisy"
 
@@ -280,9 +281,7 @@ def test_figures_are_files_of_their_kind_and_the_same_each_time(three: Store) ->
         assert one.pdf == two.pdf
 
 
-def test_figures_without_their_numbers_are_left_out(
-    tmp_path: Path, stores: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_without_their_numbers_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     methods = stores.METHODS[:2]
     store = stores.write_store(tmp_path, methods=methods, rates=(0.4,), seeds=(0,), curve=())
     assert [picture.name for picture in pictures(load(SUITE, store))] == ["radar"], "all spent the same"
@@ -454,9 +453,7 @@ def test_an_overview_of_23_methods_under_two_noises_takes_a_page_of_two_columns(
     assert "Float too large" not in said
 
 
-def test_the_latex_of_a_report_is_that_of_a_paper_and_its_document_has_the_references(
-    tmp_path: Path, stores: SimpleNamespace
-) -> None:
+def test_the_latex_of_a_report_is_that_of_a_paper_and_its_document_has_the_references(tmp_path: Path) -> None:
     one = stores.write_store(tmp_path, methods=stores.METHODS[:3], seeds=(0,), curve=(), diagnostics=False)
     folder = build(SUITE, one).paths[0].parent / "tables"
     results = load(SUITE, one)
@@ -546,7 +543,7 @@ def test_names_are_spread_as_little_as_needed(wanted: list[float], gap: float, f
 
 
 @pytest.fixture(scope="module")
-def crowded(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Results:
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Twenty methods under three noises."""
     kinds = stores.METHODS
     methods = [
@@ -639,9 +636,7 @@ def test_tables_of_twenty_methods_fill_pages_and_lose_nothing(crowded: Results, 
     assert "Float too large" not in said
 
 
-def test_of_more_rows_than_have_room_the_chosen_have_names_and_the_others_are_grey(
-    tmp_path: Path, stores: SimpleNamespace
-) -> None:
+def test_of_more_rows_than_have_room_the_chosen_have_names_and_the_others_are_grey(tmp_path: Path) -> None:
     methods = [
         (f"{label}_{i}", title, quality + i / 50, score)
         for i in range(4)

@@ -6,13 +6,14 @@ import copy
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from bench.store import Damaged, Store
 from reports.results import load
+
+from . import stores
 
 SUITE = "emoji_noisy"
 Change = Callable[[dict[str, Any]], object]
@@ -24,7 +25,7 @@ TABLES = {"paper": "ncu", "numbers": ["1"], "rows": {}, "towers": {}}
 
 
 @pytest.fixture(scope="module")
-def plan(stores: SimpleNamespace) -> dict[str, Any]:
+def plan() -> dict[str, Any]:
     methods, rates, seeds = stores.METHODS[:2], (0.0, 0.4), (0,)
     cells = [stores.plan_cell(label, rate, 0) for label, *_ in methods for rate in rates]
     return stores.plan(SUITE, methods, rates, seeds, cells)

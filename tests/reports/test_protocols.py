@@ -6,7 +6,6 @@ import csv
 import io
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,12 +25,14 @@ from reports.status import status
 from reports.tables.csv import records_csv
 from reports.tables.suite_tables import tables
 
+from . import stores
+
 SUITE, OTHER = "emoji_noisy", "emoji_nuclr"
 METHODS = (("clip", "CLIP", 1.0, "cosine"), ("sogclr", "SogCLR", 1.15, "cosine"))
 
 
 @pytest.fixture
-def store(tmp_path: Path, stores: SimpleNamespace) -> Store:
+def store(tmp_path: Path) -> Store:
     """Two plans over the same runs. All are measured under "1"; zero-shot of clip alone under "nuclr-1", lower by 0.1.
 
     The order of keys is such that "nuclr-1" is read last.

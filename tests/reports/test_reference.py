@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import runpy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -37,9 +35,11 @@ from reports.reference.render import (
     over_all,
 )
 
+from . import recomputed as own
+from . import stores
+
 SUITE = "emoji_noisy"
 COMMITTED = Path(__file__).parents[2] / "results" / "reference"
-own = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("recomputed.py"))))
 STATES = {("ncu", 0.4, 2): "failed", ("ncu", 0.0, 1): "missing", ("ncu", 0.4, 0): "missing"}
 
 
@@ -50,7 +50,7 @@ def _without_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Store:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A suite with a failed run and two that were never started, and its report."""
     root = tmp_path_factory.mktemp("source")
     methods = [one for one in stores.METHODS if one[0] in ("clip", "sogclr", "ncu")]

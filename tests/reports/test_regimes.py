@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,11 +21,13 @@ from reports.results import Results, load
 from reports.statistics.regimes import regimes
 from reports.tables.suite_tables import tables
 
+from . import stores
+
 SUITE = "emoji_noisy"
 
 
 @pytest.fixture(scope="module")
-def store(bounded: Store, stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Store:
+def store(bounded: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """The two noise rates of a store, told as two budgets of one rate."""
     store = Store(Path(shutil.copytree(bounded.root, tmp_path_factory.mktemp("regimes") / "store")))
     plan = store.plan(SUITE)

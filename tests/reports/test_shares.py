@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -16,12 +14,14 @@ from reports.results import Results, load
 from reports.tables.footnotes import context
 from reports.tables.suite_tables import cost
 
+from . import stores
+
 SUITE = "emoji_noisy"
 TOTAL = 4500
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Store:
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """CLIP as it begins, two shares of NCU and the whole, and a row of another choice."""
     methods = (
         ("clip", "CLIP", 0.9, "cosine"),

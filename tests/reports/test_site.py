@@ -22,13 +22,15 @@ from reports.site.board import VERSION, page, site
 from reports.site.rows import Source, board_rows
 from reports.statistics.contrasts import headline_contrasts
 
+from . import stores
+
 SUITE = "emoji_noisy"
 Tab = Any  # of conftest.py: a page in a browser
 EVIL = "<script>alert(1)</script>\"'&\u202e"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> Iterator[SimpleNamespace]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
     """A site over a store with an oracle and hostile text, and over an archive; not to be changed."""
     with mock.patch.object(files, "sync"):
         folder = tmp_path_factory.mktemp("site")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from matplotlib.axes import Axes
@@ -21,6 +20,8 @@ from reports.build import figure_of
 from reports.figures.figure_style import PAPER, SCREEN_WIDTH
 from reports.results import Results, load
 
+from . import stores
+
 SUITE = "emoji_noisy"
 EVERYWHERE = {"differences", "radar", "noise"}  #: figures that a column has room for with 23 methods
 PAGE_ALONE = {"cost", "similarities"}
@@ -32,7 +33,7 @@ def read(many: bench.Results) -> Results:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory: pytest.TempPathFactory, stores: SimpleNamespace) -> bench.Results:
+def many(tmp_path_factory: pytest.TempPathFactory) -> bench.Results:
     """23 methods with long names, the last one an oracle, four noises and three seeds."""
     others = [(f"another method {place}", f"Method {place}", 0.9 + 0.02 * place, "cosine") for place in range(15)]
     methods = (*stores.METHODS, *others, ("oracle", "CLIP", 1.5, "cosine"))
@@ -117,7 +118,7 @@ def test_widths_that_no_paper_has_are_refused(many: bench.Results) -> None:
     assert "--figures: 'paper' should be page or column" in str(run.exception)
 
 
-def test_a_report_has_figures_for_a_column_if_it_is_asked_for_them(tmp_path: Path, stores: SimpleNamespace) -> None:
+def test_a_report_has_figures_for_a_column_if_it_is_asked_for_them(tmp_path: Path) -> None:
     stores.write_store(tmp_path, methods=stores.METHODS[:3], seeds=(0,), curve=(), diagnostics=False)
     results = bench.Results(tmp_path)
     folder = results.report(SUITE, widths=("column",)).parent / "figures"

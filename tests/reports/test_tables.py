@@ -8,7 +8,6 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -32,6 +31,8 @@ from reports.tables.latex import table_latex
 from reports.tables.suite_tables import tables
 from reports.tables.table import Cell, Column, Row, Table, show, words
 from reports.tables.text import table_text
+
+from . import stores
 
 SUITE = "emoji_noisy"
 
@@ -63,7 +64,7 @@ def test_a_cell_is_the_mean_of_its_runs_records(three: Store) -> None:
 
 
 def test_a_number_that_a_measured_task_does_not_have_is_not_applicable(
-    stores: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A targeted attack has no trigger; a run that was not measured lacks all numbers of the task."""
     measures = (("emoji/iid", "attack_success/concept", ("attack_success", "clean_accuracy"), 0.3),)
@@ -125,7 +126,7 @@ def test_averages_are_per_run_and_name_what_they_average(three: Store) -> None:
     assert "emoji/openmoji-black" in table.columns[-1].description
 
 
-def test_chance_stands_in_a_row_of_its_own(three: Store, stores: SimpleNamespace) -> None:
+def test_chance_stands_in_a_row_of_its_own(three: Store) -> None:
     chance = by_name(three)["zero_shot"].rows[-1]
     assert chance.label == "chance"
     assert chance.cells[0].value == pytest.approx(stores.CHANCE)
@@ -161,7 +162,7 @@ def test_states_are_different_cells(troubled: Store) -> None:
     assert len(cell_of(found, "ncu", NOISY).runs) == 3
 
 
-def test_a_live_run_is_running(tmp_path: Path, stores: SimpleNamespace) -> None:
+def test_a_live_run_is_running(tmp_path: Path) -> None:
     methods = stores.METHODS[:2]
     store = stores.write_store(
         tmp_path, methods=methods, rates=(0.0,), seeds=(0,), states={("siglip", 0.0, 0): "missing"}
@@ -183,7 +184,7 @@ def test_a_cell_with_fewer_seeds_says_so_and_is_not_compared(troubled: Store) ->
     assert "n=" in table.notes
 
 
-def test_a_block_of_fewer_seeds_says_so_once(tmp_path: Path, stores: SimpleNamespace) -> None:
+def test_a_block_of_fewer_seeds_says_so_once(tmp_path: Path) -> None:
     """And not behind each of its numbers; a cell that lacks one of them still does."""
     store = stores.write_store(
         tmp_path, seeds=(0, 1, 2), curve=(), diagnostics=False, states={("ncu", 0.0, 1): "missing"}
@@ -306,7 +307,7 @@ def test_a_filter_that_keeps_the_true_share_says_so(three: Store, rate: float, k
     assert (f"the true share of clean pairs under {NOISY}, which no method knows." in note) == said
 
 
-def test_runs_of_different_versions_of_the_runner_are_said(tmp_path: Path, stores: SimpleNamespace) -> None:
+def test_runs_of_different_versions_of_the_runner_are_said(tmp_path: Path) -> None:
     store = stores.write_store(tmp_path, methods=stores.METHODS[:2], rates=(0.0,), seeds=(0,), diagnostics=False)
     for version, cell in enumerate(store.plan(SUITE)["cells"], start=1):
         assert "Mixed versions" not in " ".join(by_name(store)["overview"].footnotes)
@@ -401,7 +402,7 @@ def test_costs_include_the_reference_run(three: Store) -> None:
     assert ncu.cells[places["relative cost"]].value == pytest.approx(2 * 0.9, rel=1e-6)
 
 
-def test_before_any_run_the_tables_stand_with_missing_cells(tmp_path: Path, stores: SimpleNamespace) -> None:
+def test_before_any_run_the_tables_stand_with_missing_cells(tmp_path: Path) -> None:
     states = {
         (label, rate, seed): "missing" for label, *_ in stores.METHODS for rate in (0.0, 0.4) for seed in (0, 1, 2)
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,8 @@ import pytest
 from bench.store import Store
 from reports.build import build
 from reports.results import load
+
+from . import stores
 
 SUITE = "emoji_noisy"
 
@@ -25,7 +26,7 @@ def trials(*scores: float | None) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def folder(stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A suite of which two methods were tuned and the others not yet."""
     store: Store = stores.write_store(tmp_path_factory.mktemp("tuned"), seeds=(0,))
     plan = store.plan(SUITE)
@@ -62,7 +63,7 @@ def test_the_page_says_how_it_was_tuned(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def halved(stores: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Store:
+def halved(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A suite with spaces and two budgets."""
     store: Store = stores.write_store(tmp_path_factory.mktemp("halved"), seeds=(0,))
     plan = store.plan(SUITE)

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from statsmodels.stats.multitest import multipletests
@@ -17,6 +16,8 @@ from bench.store import Store
 from reports.build import Built, build
 from reports.compare import compare
 from reports.status import HEAD, status
+
+from . import stores
 
 SUITE = "emoji_noisy"
 BLOCKED = """
@@ -170,7 +171,7 @@ def test_compare_has_no_verdict_where_the_primary_number_is_not_measured(store: 
     assert found.text().splitlines()[0].endswith("(evaluate.tasks without zero_shot).")
 
 
-def test_compare_sees_no_difference_where_there_is_none(tmp_path: Path, stores: SimpleNamespace) -> None:
+def test_compare_sees_no_difference_where_there_is_none(tmp_path: Path) -> None:
     methods = [("a", "A", 1.0, "cosine"), ("b", "B", 1.0, "cosine"), ("c", "C", 1.0, "cosine")]
     store = stores.write_store(tmp_path, methods=methods, rates=(0.0,))
     assert "the difference is not significant" in compare(SUITE, store, "a", "b").verdict

@@ -36,21 +36,29 @@ def bert_folder(folder: Path, kind: str = "bert", **changed: Any) -> Path:
     return folder
 
 
-def run_on(towers: dict[str, Any], method: str = "clip", samples: int = 32, **train: Any) -> Run:
-    """A short run on emoji at 32 px with batches of 16."""
-    train = {"batch": 16, "bn_group": 8, "threads": 1, **train}
-    return Run(
-        label="test",
-        method=method,
-        preset=None,
-        config=hyperparameters.resolve_config(method, None, {}),
-        data=DataSettings(),
-        noise=None,
-        rate=0.0,
-        noise_file=None,
-        seed=3,
-        budget=Budget(samples=samples),
+def a_run(method: str = "clip", **fields: Any) -> Run:
+    """A run on emoji at 32 px, without noise and as the defaults have it but for `fields`."""
+    usual = {
+        "label": method,
+        "method": method,
+        "preset": None,
+        "config": hyperparameters.resolve_config(method, None, {}),
+        "data": DataSettings(),
+        "noise": None,
+        "rate": 0.0,
+        "seed": 3,
+        "budget": Budget(samples=32),
+        "towers": TowerSettings(),
+        "train": TrainSettings(),
+        "evaluate": EvaluateSettings(),
+    }
+    return Run(**{**usual, **fields})
+
+
+def run_on(towers: dict[str, Any], method: str = "clip", **train: Any) -> Run:
+    """A run of two batches of 16 on these towers."""
+    return a_run(
+        method,
         towers=TowerSettings.model_validate({"dim": 16, "context": 24, **towers}),
-        train=TrainSettings.model_validate(train),
-        evaluate=EvaluateSettings(),
+        train=TrainSettings.model_validate({"batch": 16, "bn_group": 8, "threads": 1, **train}),
     )

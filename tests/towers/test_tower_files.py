@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +18,8 @@ from bench.suite.run import run_address
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("small.py"))))
+from .small import bert_folder, run_on
+
 NAME = "bert-base-uncased"
 SUITE = """\
 name: lacking
@@ -43,7 +42,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def named_id() -> str:
-    return digest(run_address(_SMALL.run_on({"text": NAME}), "d", None))
+    return digest(run_address(run_on({"text": NAME}), "d", None))
 
 
 def cache(hub: Path, vocabulary: Path, revision: str) -> None:
@@ -58,7 +57,7 @@ def cache(hub: Path, vocabulary: Path, revision: str) -> None:
 def test_a_vocabulary_counts_by_what_it_holds_not_by_where_it_lies(tmp_path: Path, data: Path) -> None:
     with pytest.raises(UserError, match=rf"towers\.tokenizer: no vocabulary of {NAME}; `bench run --dry-run` says"):
         named_id()
-    vocabulary, other = _SMALL.bert_folder(data / "tokenizers" / NAME), _SMALL.bert_folder(tmp_path / "other")
+    vocabulary, other = bert_folder(data / "tokenizers" / NAME), bert_folder(tmp_path / "other")
     (other / "vocab.txt").write_text((other / "vocab.txt").read_text().replace("apple", "pear"))
     here = named_id()
     shutil.copytree(other, NAME)  # in the working folder, where a name is not looked for
@@ -79,19 +78,19 @@ def test_a_file_that_is_no_vocabulary_is_named(data: Path) -> None:
 
 def test_weights_that_are_not_there_give_settings_but_no_id(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    folder = _SMALL.bert_folder(tmp_path / "bert")
-    run = _SMALL.run_on({"image_start": str(tmp_path / "gone.pt"), "text": str(folder), "text_start": str(folder)})
+    folder = bert_folder(tmp_path / "bert")
+    run = run_on({"image_start": str(tmp_path / "gone.pt"), "text": str(folder), "text_start": str(folder)})
     towers, method = build_model(run, InputsReader().inputs(run))
     prepare_model(method, towers, run, torch.device("cpu"), None, starts="files")
     with pytest.raises(UserError, match=r"^towers\.image_start: .*/gone\.pt: cannot be read: "):
         run_address(run, "d", None)
-    empty = _SMALL.run_on({"text": str(folder), "text_start": str(tmp_path / "empty")})
+    empty = run_on({"text": str(folder), "text_start": str(tmp_path / "empty")})
     with pytest.raises(UserError, match=r"^towers\.text_start: .*empty: holds none of model\.safetensors"):
         run_address(empty, "d", None)
 
 
 def test_a_dry_run_lists_what_towers_lack(start_bench: Callable[..., Any], tmp_path: Path) -> None:
-    folder = _SMALL.bert_folder(tmp_path / "bert")
+    folder = bert_folder(tmp_path / "bert")
     (folder / "vocab.txt").unlink()
     (tmp_path / "lacking.yaml").write_text(SUITE % (tmp_path / "gone.pt", folder))
     command = ("run", "lacking.yaml", "--results", "out", "--dry-run")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +16,8 @@ from bench.training.job import make_job
 from bench.training.loop import TrainingJob, train
 from bench.training.schedule import ResolvedSteps
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).parents[1] / "towers" / "small.py")))
+from ..towers.small import bert_folder, run_on
+
 BATCH = 32
 
 
@@ -32,7 +31,7 @@ def job(folder: Path, text: Path, micro: int | None, writer: Writer, **more: Any
     """
     towers = {"image": "tiny-rn50", "text": str(text)}
     recipe = {"batch": BATCH, "bn_group": 8, "precision": "fp64", "lr": 10.0, "eps": 1e3, "weight_decay": 0.0, **more}
-    run = _SMALL.run_on(towers, **recipe, micro_batch=micro)
+    run = run_on(towers, **recipe, micro_batch=micro)
     resolved = ResolvedSteps((("train", 2),), {"train": 1}, BATCH, 100)
     return make_job(
         run,
@@ -46,7 +45,7 @@ def job(folder: Path, text: Path, micro: int | None, writer: Writer, **more: Any
 
 @pytest.mark.parametrize("micro", [16, 8])
 def test_their_number_does_not_change_the_weights(tmp_path: Path, writer: Writer, micro: int) -> None:
-    text = _SMALL.bert_folder(tmp_path / "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    text = bert_folder(tmp_path / "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     whole, cut = job(tmp_path, text, None, writer), job(tmp_path, text, micro, writer)
     before = {name: x.clone() for name, x in whole.towers.state_dict().items()}
     for one in (whole, cut):
@@ -61,7 +60,7 @@ def test_their_number_does_not_change_the_weights(tmp_path: Path, writer: Writer
 
 def test_dropout_is_drawn_again_as_it_was(tmp_path: Path, writer: Writer) -> None:
     """What each micro-batch's second encoding gives is, bit for bit, what the first gave; steps and places differ."""
-    made = job(tmp_path, _SMALL.bert_folder(tmp_path / "bert"), 8, writer)
+    made = job(tmp_path, bert_folder(tmp_path / "bert"), 8, writer)
     assert any(isinstance(part, nn.Dropout) and part.p for part in made.towers.text.modules())
     seen: list[torch.Tensor] = []
     made.towers.text.register_forward_hook(lambda *call: seen.append(call[-1].detach().clone()))
