@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +13,9 @@ from bench.catalogue.index_files import published_index_files
 from bench.data import MemoryPairs, load_dataset
 from bench.data.noise.imported import import_ncr
 from bench.data.noise.shuffled import shuffled_captions
-from bench.data.strings import Strings
 from bench.errors import UserError
 
-
-@dataclass(frozen=True, eq=False)
-class RowsByCaption(MemoryPairs):
-    """Pairs of which several rows show one image, as an index with a row for each caption has them."""
-
-    image_of: tuple[str, ...] = ()  #: [n] in the order of the rows
-
-    @property
-    def image_keys(self) -> Strings:
-        return Strings.of(self.image_of)
+from .test_noise_kinds import by_caption
 
 
 def test_the_catalogue_is_whole() -> None:
@@ -38,12 +27,10 @@ def test_the_catalogue_is_whole() -> None:
         assert entry.source.startswith("github.com/")
 
 
-def by_caption(images: int, each: int) -> RowsByCaption:
-    n = images * each
-    keys, texts = [f"{row:05d}" for row in range(n)], [[f"text {row}"] for row in range(n)]
-    plain = MemoryPairs.build("toy/train", "toy", keys, texts, {}, {}, np.zeros((n, 2, 2, 3), np.uint8))
-    owner = tuple(f"i{row // each:04d}" for row in range(n))
-    return RowsByCaption("toy/train", "toy", plain.keys, plain.texts, {}, {}, plain.pixels, image_of=owner)
+def captioned(images: int, each: int) -> MemoryPairs:
+    rows = range(images * each)
+    texts, owners = [f"text {row}" for row in rows], [f"i{row // each:04d}" for row in rows]
+    return by_caption(texts, owners, [f"{row:05d}" for row in rows])
 
 
 @pytest.fixture
@@ -63,7 +50,7 @@ def published_file(tmp_path: Path) -> Path:
 
 @pytest.mark.promise("published index files of noise are recognised")
 def test_a_published_file_is_named_in_manifest_and_refusal(published_file: Path) -> None:
-    pairs = by_caption(29_000, 5)
+    pairs = captioned(29_000, 5)
     manifest = import_ncr(published_file, pairs, 0.2)
     assert manifest.notes["published"] == "pc2-f30k-0.2"
     assert manifest.notes["unit"] == "caption"
@@ -72,7 +59,7 @@ def test_a_published_file_is_named_in_manifest_and_refusal(published_file: Path)
         "shape (145000,) with 15 captions of 3 images in toy/train; it is pc2-f30k-0.2, published for 29,000 images"
     )
     with pytest.raises(UserError, match=re.escape(message)):
-        import_ncr(published_file, by_caption(3, 5))
+        import_ncr(published_file, captioned(3, 5))
 
 
 def test_the_recommended_noise_of_the_docs_is_what_seeds_give() -> None:

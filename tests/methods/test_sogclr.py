@@ -1,4 +1,4 @@
-"""SogCLR's identities; test_normaliser.py compares it with the official code."""
+"""SogCLR's identities; the official code's values are in `oracles`."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ def test_one_group_is_batchnorm() -> None:
     torch.testing.assert_close(grouped.running_mean, plain.running_mean)
     torch.testing.assert_close(grouped.running_var, plain.running_var)
     torch.testing.assert_close(grouped.eval()(x), plain.eval()(x))
+    assert grouped.seen == [], "what is evaluated is not recorded"
 
 
 def test_splitting_a_batch_changes_neither_output_nor_statistics() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,23 +20,21 @@ from bench.evaluation.features import extract_images, extract_texts
 from bench.planning.flops import count_step_flops
 from bench.store import Store, writing
 from bench.suite.run import Run
-from bench.suite.settings import TowerSettings, TrainSettings
+from bench.suite.settings import TowerSettings
 from bench.suite.tower_files import missing_tower_files
 from bench.towers.batchnorm import GroupedBatchNorm2d
 from bench.towers.blocks import blocks, compile_blocks, recompute_blocks
 from bench.towers.build import OpenClipTowers, build_towers, channels_of, tokenizer_of
 from bench.towers.state_dicts import load_tensors, refuse_other_activation
-from bench.towers.tokenization import ClipTokenizer, SmallVocabulary
+from bench.towers.tokenization import SmallVocabulary
 from bench.training import job
 from bench.training.inputs import InputsReader
 from bench.training.job import make_job, prepare_model
 from bench.training.loop import train
-from bench.training.optimizer import make_optimiser, set_learning_rate
 from bench.training.schedule import ResolvedSteps
 from methods.protocol import Facts, Method
 
-_SMALL = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("small.py"))))
-CLIP_TEXT, bert_folder, run_on = _SMALL.CLIP_TEXT, _SMALL.bert_folder, _SMALL.run_on
+from .small import CLIP_TEXT, bert_folder, run_on
 
 CPU = torch.device("cpu")
 READER = InputsReader()
@@ -211,13 +207,6 @@ def test_wrong_towers_are_said(tmp_path: Path, folders: dict[str, str]) -> None:
     refuse_other_activation("open_clip:ViT-B-32/laion2b_s34b_b79k", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
 
 
-def test_clip_reads_captions_as_open_clip_does() -> None:
-    from open_clip import get_tokenizer
-
-    texts = [*TEXTS, "ein Käse für 3 €, “quoted”", "word " * 100, ""]
-    assert torch.equal(ClipTokenizer(77, {})(texts), get_tokenizer("ViT-B-32")(texts))
-
-
 def test_channel_statistics_are_those_of_the_towers_weights_unless_asked_for() -> None:
     assert channels_of(TowerSettings(image="ViT-B-16-SigLIP")) == ((0.5,) * 3, (0.5,) * 3)
     assert channels_of(TowerSettings(image="tiny-resnet")) == channels_of(TowerSettings(image="ViT-B-32"))
@@ -323,22 +312,6 @@ def test_a_compiled_training_with_micro_batches_has_the_losses_of_a_plain_one(
     assert len(compiled_blocks) == sum(len(blocks(tower)) for tower in (compiled.towers.visual, compiled.towers.text))
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
     assert losses[0][0] != losses[0][1]
-
-
-def test_warm_up_in_steps_and_a_last_learning_rate() -> None:
-    recipe = TrainSettings(lr=2e-4, warmup_steps=500, final_lr=1e-6)
-    made, method = build(run_on({}))
-    optimiser = make_optimiser(method, made, method.phases()[0], recipe)
-
-    def at(step: int, steps: int, settings: TrainSettings = recipe) -> float:
-        set_learning_rate(optimiser, step, steps, settings)
-        return float(optimiser.param_groups[0]["lr"])
-
-    assert at(0, 10_000) == pytest.approx(2e-4 / 500)
-    assert at(499, 10_000) == pytest.approx(2e-4)
-    assert at(99, 1000) == pytest.approx(2e-4), "at most a tenth of the steps"
-    assert at(9_999, 10_000) == pytest.approx(1e-6, rel=1e-2)
-    assert at(999, 1000, TrainSettings(lr=2e-4)) == pytest.approx(0, abs=1e-9)
 
 
 def test_the_size_of_images_is_the_datas() -> None:

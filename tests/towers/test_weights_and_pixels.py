@@ -21,7 +21,7 @@ from bench.errors import UserError
 from bench.hashing import Absent
 from bench.suite.settings import TowerSettings
 from bench.suite.tower_files import files_hash
-from bench.towers.batchnorm import GroupedBatchNorm2d, group_batchnorm, grouped_norms, record_statistics
+from bench.towers.batchnorm import GroupedBatchNorm2d, group_batchnorm, grouped_norms
 from bench.towers.blocks import blocks
 from bench.towers.build import build_towers, normalise
 from bench.towers.pretrained import start_pretrained
@@ -104,18 +104,6 @@ def test_each_group_is_normalised_by_itself(group: int) -> None:
     for (mean, var), part in zip(grouped.seen, x.split(group), strict=True):
         assert torch.allclose(mean, part.mean((0, 2, 3)), atol=1e-5)
         assert torch.allclose(var, part.var((0, 2, 3), unbiased=True), atol=1e-4)
-    record_statistics([grouped], False)
-    grouped(x)
-    assert len(grouped.seen) == -(-8 // group)
-
-
-def test_in_evaluation_the_running_statistics_count() -> None:
-    norm = nn.BatchNorm2d(3)
-    norm(torch.randn(16, 3, 4, 4) * 3 + 2)
-    grouped = GroupedBatchNorm2d(norm, 4).eval()
-    x = torch.randn(6, 3, 4, 4)
-    assert torch.allclose(grouped(x), norm.eval()(x))
-    assert grouped.seen == []
 
 
 def test_norms_are_replaced_at_any_depth_and_others_are_refused() -> None:

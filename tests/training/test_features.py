@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import runpy
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,20 +33,21 @@ from bench.training.schedule import ResolvedSteps
 from reports.results import load
 from reports.tables.suite_tables import family_table
 
-STORED = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("stored.py"))))
+from . import stored
+
 CPU = torch.device("cpu")
 Writer = Callable[[RunStore], RunWriter]
 
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = STORED.with_evaluation(tmp_path_factory.mktemp("features") / "toys", views=2)
+    folder: Path = stored.with_evaluation(tmp_path_factory.mktemp("features") / "toys", views=2)
     return folder
 
 
 def suite_of(folder: Path, features: Path, **changes: Any) -> Suite:
     path = folder / "toys.yaml"
-    path.write_text(yaml.safe_dump(STORED.suite(features, **changes)))
+    path.write_text(yaml.safe_dump(stored.suite(features, **changes)))
     return load_suite(path)
 
 
@@ -74,7 +73,6 @@ def test_heads_are_their_formulas() -> None:
     torch.testing.assert_close(wide(x), inner + wide.layers(inner))
     torch.testing.assert_close(same(x), x + same.layers(x))
     assert wide(x.half()).dtype == torch.float32, "features of another type are read in the head's"
-    assert wide(x.half()).dtype == torch.float32
     dropping = Head(6, 4, "mlp", 50, 1, 0.5)
     assert not torch.equal(dropping(x), dropping(x))
 
@@ -166,7 +164,7 @@ def test_what_nothing_can_be_trained_on_is_a_mistake(tmp_path: Path, features: P
 def test_costs_are_known_without_the_features(tmp_path: Path, features: Path) -> None:
     here = plan(suite_of(tmp_path, features).runs(), Store(tmp_path))[0]
     data = {"name": "toys", "features": "nowhere", "rows": 64}
-    gone = suite_of(tmp_path, features, data={**data, "widths": [STORED.P, STORED.Q]})
+    gone = suite_of(tmp_path, features, data={**data, "widths": [stored.P, stored.Q]})
     (expected,) = Planner(Store(tmp_path), here=False).plan(gone.runs())
     assert (expected.resolved.steps, expected.resolved.flops) == (here.resolved.steps, here.resolved.flops)
     with pytest.raises(UserError, match=r"data\.widths: toys is not there and its widths are not stated"):
@@ -180,7 +178,7 @@ def test_an_id_follows_from_what_the_features_hold(tmp_path: Path, features: Pat
         if name == "copied":
             shutil.copytree(features, folder)
         elif name == "other":
-            STORED.training_set(folder, seed=6)
+            stored.training_set(folder, seed=6)
         ids[name] = plan(suite_of(tmp_path, folder).runs(), Store(tmp_path))[0].id
     assert ids["here"] == ids["copied"] != ids["other"]
     dropped = {"name": "toys", "features": str(features), "feature_dropout": 0.1}
@@ -205,7 +203,7 @@ def test_dropped_numbers_follow_from_seed_row_epoch_and_view(features: Path) -> 
 
 def test_noise_and_order_are_those_of_the_keys_alone(features: Path, tmp_path: Path) -> None:
     own = shuffled_captions(FeaturePairs(features), 0.4, 3)
-    other = shuffled_captions(FeaturePairs(STORED.training_set(tmp_path / "one", seed=9)), 0.4, 3)
+    other = shuffled_captions(FeaturePairs(stored.training_set(tmp_path / "one", seed=9)), 0.4, 3)
     assert own.content_hash == other.content_hash
 
 
@@ -227,7 +225,7 @@ def test_micro_batches_change_nothing(tmp_path: Path, features: Path, writer: Wr
 def test_a_text_without_features_is_named(tmp_path: Path, features: Path, writer: Writer) -> None:
     towers = job_of(suite_of(tmp_path, features), writer(RunStore(tmp_path / "run"))).towers
     both = towers.tokenize(["apple number 0", "a photo of a fox"])
-    assert both.shape == (2, STORED.Q)
+    assert both.shape == (2, stored.Q)
     with pytest.raises(UserError, match=r"text\.npy: has no feature of the text 'a dog'"):
         towers.tokenize(["a dog", "apple number 0"])
 
@@ -240,7 +238,7 @@ def test_towers_of_stored_features_are_not_exported(made: tuple[Suite, Store], t
 
 
 def test_a_text_tower_is_trained_from_captions_beside_stored_images(tmp_path: Path) -> None:
-    images = STORED.with_evaluation(tmp_path / "images", texts=False)
+    images = stored.with_evaluation(tmp_path / "images", texts=False)
     datasets = {"zero_shot": ["shapes"], "retrieval": ["albums"]}
     suite = suite_of(
         tmp_path,
@@ -260,23 +258,23 @@ def test_a_text_tower_is_trained_from_captions_beside_stored_images(tmp_path: Pa
 
 
 def test_features_of_the_emoji_have_the_tasks_of_the_emoji(tmp_path: Path) -> None:
-    folder = STORED.feature_set(tmp_path / "emoji", "emoji/train", [["apple"], ["boat"], ["cat"]])
+    folder = stored.feature_set(tmp_path / "emoji", "emoji/train", [["apple"], ["boat"], ["cat"]])
     data = DataSettings.model_validate({"name": "emoji", "features": str(folder)})
     pixels = EvaluationPlan(DataSettings(), EvaluateSettings())
-    stored = EvaluationPlan(data, EvaluateSettings())
+    vectors = EvaluationPlan(data, EvaluateSettings())
     names = [(task.name, task.dataset) for task in pixels.chosen if task.name != "noise_detection"]
-    assert [(task.name, task.dataset) for task in stored.chosen if task.name != "noise_detection"] == names
-    assert len(stored.load(stored.training)) == 3
+    assert [(task.name, task.dataset) for task in vectors.chosen if task.name != "noise_detection"] == names
+    assert len(vectors.load(vectors.training)) == 3
     with pytest.raises(UserError, match=r"emoji/iid, stored features: not found; looked in .*emoji/iid/features"):
-        stored.load("emoji/iid")
-    parts = {part for task in stored.chosen for part in (task.dataset, task.train, task.validation)}
-    assert {one.what.split(",")[0] for one in stored.missing()} == parts - {stored.training, ""}
-    STORED.feature_set(folder / "evaluation" / "emoji" / "iid", "emoji/iid", [["fox"], ["hat"]], labelled=True)
-    assert stored.load("emoji/iid").name == "emoji/iid"
-    texts = stored.captions(stored.load("emoji/iid"))
+        vectors.load("emoji/iid")
+    parts = {part for task in vectors.chosen for part in (task.dataset, task.train, task.validation)}
+    assert {one.what.split(",")[0] for one in vectors.missing()} == parts - {vectors.training, ""}
+    stored.feature_set(folder / "evaluation" / "emoji" / "iid", "emoji/iid", [["fox"], ["hat"]], labelled=True)
+    assert vectors.load("emoji/iid").name == "emoji/iid"
+    texts = vectors.captions(vectors.load("emoji/iid"))
     assert [(len(own), own[0]) for own in texts] == [(5, "fox"), (5, "hat")], "as many as retrieval on pixels has"
-    (task, *_) = stored.chosen
-    assert stored.content(task) == stored.load(task.dataset).content_hash[:16]
+    (task, *_) = vectors.chosen
+    assert vectors.content(task) == vectors.load(task.dataset).content_hash[:16]
 
 
 def test_as_many_views_are_stored_as_a_method_reads(features: Path) -> None:
@@ -288,7 +286,7 @@ def test_as_many_views_are_stored_as_a_method_reads(features: Path) -> None:
 
 def test_a_second_view_is_stored_or_dropped(tmp_path: Path, features: Path) -> None:
     towers = TowerSettings.model_validate(TOWERS)
-    one = STORED.training_set(tmp_path / "one")
+    one = stored.training_set(tmp_path / "one")
 
     def unmet(folder: Path, **more: Any) -> list[tuple[str, str]]:
         data = DataSettings.model_validate({"name": "toys", "features": str(folder), **more})
@@ -343,8 +341,8 @@ def test_poisoned_rows_have_the_features_of_the_images_that_are_attacked(feature
 def test_features_are_never_copied_as_pixels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pixels of other pairs than those in memory are decoded by processes, into bytes; features have no bytes."""
     monkeypatch.setattr("bench.evaluation.pixels.worker_count", lambda *_: 2)
-    folder = STORED.training_set(tmp_path / "many", rows=600)
-    STORED.feature_set(folder / "evaluation" / "shapes", "shapes", [["fox"], ["hat"], ["cat"]], labelled=True)
+    folder = stored.training_set(tmp_path / "many", rows=600)
+    stored.feature_set(folder / "evaluation" / "shapes", "shapes", [["fox"], ["hat"], ["cat"]], labelled=True)
     manifest, pairs = attacked(folder)
     rows, seen = np.arange(600), manifest.applied(pairs)
     found = np.concatenate(list(batches(seen, rows, 256)))
