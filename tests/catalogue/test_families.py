@@ -11,13 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pydantic import ValidationError
-from typer.testing import CliRunner
 
 from bench import data
 from bench.catalogue import evaluation_sets, families
 from bench.catalogue.families import FAMILIES, DatasetFacts, PackageTask, TaskFamily, random_guess
 from bench.catalogue.protocols import PROTOCOLS
-from bench.cli import app
 from bench.errors import UserError
 from bench.evaluation import EvaluationPlan
 from bench.evaluation.bootstrap import mean_interval
@@ -28,6 +26,8 @@ from bench.store import Store
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.suite.suite import load_suite
 from tools.handbook import settings_page
+
+from ..command import call_bench
 
 Folder = Callable[..., Path]
 ROOT = Path(__file__).parents[2]
@@ -83,12 +83,6 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def bench(folder: Path, *arguments: str) -> str:
-    done = CliRunner().invoke(app, [*arguments, "--results", str(folder / "out")], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def written(folder: Path, text: str) -> Path:
     (folder / "tiny.yaml").write_text(text)
     return folder / "tiny.yaml"
@@ -99,7 +93,7 @@ def written(folder: Path, text: str) -> Path:
 def test_a_family_is_one_entry(tmp_path: Path) -> None:
     FAMILIES.add(entry())
     suite = written(tmp_path, TINY.replace("TASKS", "neighbours"))
-    bench(tmp_path, "run", str(suite))
+    call_bench("run", suite, "--results", tmp_path / "out")
     plan = Store(tmp_path / "out").plan("tiny")
     assert plan is not None
     assert plan["primary"] == {"dataset": "emoji/iid", "task": "neighbours/subgroup", "metric": "agreement"}
@@ -148,7 +142,7 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 def measured_on_birds(folder: Path) -> str:
     """The report of a tiny run that is measured on "birds" alone, after its plan and its records were looked at."""
     suite = written(folder, TINY.replace("[TASKS]", "[zero_shot], datasets: {zero_shot: [birds]}"))
-    bench(folder, "run", str(suite))
+    call_bench("run", suite, "--results", folder / "out")
     store = Store(folder / "out")
     plan = store.plan("tiny")
     assert plan is not None

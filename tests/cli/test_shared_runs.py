@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from bench.cli import app
 from bench.planning import planner
 from bench.planning.outcomes import is_complete
 from bench.store import Store
 from bench.suite.suite import load_suite
+
+from ..command import call_bench
 
 SUITE = """\
 name: %s
@@ -23,9 +22,7 @@ methods: [clip, sogclr]
 
 
 def bench(folder: Path, verb: str, name: str, *more: str) -> str:
-    result = CliRunner().invoke(app, [verb, str(folder / f"{name}.yaml"), *more, "--results", str(folder / "out")])
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return call_bench(verb, folder / f"{name}.yaml", *more, "--results", folder / "out")
 
 
 def complete(folder: Path, name: str) -> set[bool]:

@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from bench import data
 from bench.catalogue.evaluation_sets import evaluation_sets
-from bench.cli import app
 from bench.data import Pairs, evaluation
 from bench.data.evaluation import index
 from bench.data.photo import SQUASH
 from bench.errors import UserError
 from bench.evaluation.probabilistic.hierarchy import levels
+
+from ..command import call_bench
 
 Folder = Callable[..., Path]
 CLASSES, TEMPLATES = ("cat", "dog", "snow fox"), ("a photo of a {c}.", "a bad photo of the {c}.")
@@ -335,10 +335,7 @@ def test_hierarcaps_is_packed_as_the_documentation_says(evaluation_folder: Path,
     page = (Path(__file__).parents[2] / "docs" / "evaluation_sets.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
-    packed = CliRunner().invoke(
-        app, ["data", "shard", str(tmp_path / "pairs.csv"), str(evaluation_folder / "wds_hierarcaps" / "test")]
-    )
-    assert packed.exit_code == 0, packed.output
+    call_bench("data", "shard", tmp_path / "pairs.csv", evaluation_folder / "wds_hierarcaps" / "test")
     pairs = data.load_dataset("hierarcaps", 24)
     assert levels(pairs) == [("animal", "cat", "black cat", "a black cat, asleep on a chair")]
 

@@ -22,6 +22,8 @@ from bench.data.shards import load_shard_pairs as training
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
+from ..command import call_bench
+
 Tars = Any
 
 
@@ -91,13 +93,12 @@ def test_shards_behind_a_url_are_those_of_their_folder(
         "pipe": f"pipe:cat '{there}'/{pattern} | cat",
         "file": f"file://{there}/{pattern}",
     }[kind]
-    result = CliRunner().invoke(app, ["data", "get", "mine", source])
-    assert result.exit_code == 0, result.output
-    assert result.output.endswith(f"{data / 'mine'}: 3 shards; then: bench data index mine\n")
+    assert call_bench("data", "get", "mine", source).endswith(
+        f"{data / 'mine'}: 3 shards; then: bench data index mine\n"
+    )
     tars_there = {path.name: path.read_bytes() for path in there.glob("*.tar")}
     assert {path.name: path.read_bytes() for path in (data / "mine").iterdir()} == tars_there
-    result = CliRunner().invoke(app, ["data", "index", "mine"])
-    assert result.exit_code == 0, result.output
+    call_bench("data", "index", "mine")
     assert training(DataSettings(name="mine")).encoded(np.arange(12)) == [tars.encoded(i) for i in range(12)]
 
 
@@ -250,10 +251,9 @@ def test_an_evaluation_set_behind_a_url_is_that_of_its_folder(
     there = tmp_path / "there" / "wds_pets"
     webdataset_folder(there, classified(tars), shards=3, classes=("a", "b", "c"), templates=("the {c}",))
     source = {"web": f"{server.url}/wds_pets/", "pipe": f"pipe:cat {there}/{{}}", "file": f"file://{there}"}[kind]
-    result = CliRunner().invoke(app, ["data", "get", "pets", source])
-    assert result.exit_code == 0, result.output
+    said = call_bench("data", "get", "pets", source)
     home = data / "evaluation" / "wds_vtab-pets"
-    assert result.output.endswith(f"{home / 'test'}: 7 images of 3 classes\n")
+    assert said.endswith(f"{home / 'test'}: 7 images of 3 classes\n")
     assert sorted(path.name for path in home.rglob("*") if path.is_file()) == sorted(
         path.name for path in there.rglob("*") if path.is_file()
     )
@@ -288,9 +288,7 @@ def test_a_copy_that_stopped_goes_on(
 def test_captions_and_other_splits_come_too(tmp_path: Path, tars: Tars, server: Server, webdataset_folder: Any) -> None:
     samples = [{"jpg": tars.encoded(number), "txt": f"one {number}\ntwo"} for number in range(4)]
     webdataset_folder(tmp_path / "there", samples, split="val")
-    result = CliRunner().invoke(app, ["data", "get", "flickr30k/validation", server.url])
-    assert result.exit_code == 0, result.output
-    assert "4 images with captions" in result.output
+    assert "4 images with captions" in call_bench("data", "get", "flickr30k/validation", server.url)
     assert loaded("flickr30k/validation").captions(3) == ("one 3", "two")
 
 

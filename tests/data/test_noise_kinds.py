@@ -16,11 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from typer.testing import CliRunner
 
 import bench.data
 from bench import counter, data_folder
-from bench.cli import app
 from bench.data import MemoryPairs
 from bench.data.noise.edited import boilerplate, edited_captions
 from bench.data.noise.images import ImageRows
@@ -43,6 +41,8 @@ from bench.store import Store
 from bench.suite.noise_settings import NoiseSettings
 from bench.suite.settings import DataSettings
 from bench.suite.suite import load_suite
+
+from ..command import call_bench
 
 ORACLES: dict[str, Any] = json.loads((Path(__file__).parent / "noise_oracles.json").read_text())
 SEED = 7  #: of the oracles
@@ -494,8 +494,7 @@ def test_a_poisoned_run_from_its_suite_to_its_report(tmp_path: Path) -> None:
     classes = bench.data.load_dataset("emoji/iid", 64).classes["concept"]
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(SUITE.replace("TARGET", classes[3]))
-    ran = CliRunner().invoke(app, ["run", str(file), "--results", str(out)], catch_exceptions=False)
-    assert ran.exit_code == 0, ran.output
+    call_bench("run", file, "--results", out)
     plan = Store(out).plan("tiny")
     assert plan is not None
     records = [Store(out).run(cell["run"]).records() for cell in plan["cells"]]
@@ -507,8 +506,8 @@ def test_a_poisoned_run_from_its_suite_to_its_report(tmp_path: Path) -> None:
     page = (out / "tiny" / "report.html").read_text()
     assert "Success of the poison" in page
     assert "1 % poisoned pairs" in page
-    shown = CliRunner().invoke(app, ["noise", "show", str(file), "--count", "2", "--html", str(tmp_path / "n.html")])
-    assert f"attack backdoor, target {classes[3]}, trigger checker, place random, pairs " in shown.output
+    shown = call_bench("noise", "show", file, "--count", "2", "--html", tmp_path / "n.html")
+    assert f"attack backdoor, target {classes[3]}, trigger checker, place random, pairs " in shown
     assert (tmp_path / "n.html").read_text().count("<img ") == 2
 
 
@@ -612,9 +611,7 @@ def test_targets_that_get_their_class_are_counted_with_an_interval_of_few() -> N
 def test_a_targeted_run_from_its_suite_to_its_records(tmp_path: Path) -> None:
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(SUITE.replace("target: TARGET", "attack: targeted, images: emoji/iid, targets: 4"))
-    arguments = ["run", str(file), "--results", str(out), "--set", "noise.rates=[0.01]"]
-    ran = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert ran.exit_code == 0, ran.output
+    call_bench("run", file, "--results", out, "--set", "noise.rates=[0.01]")
     (run,) = Store(out).runs()
     made = {record.metric: record for record in run.records()}
     assert {*made} == {"attack_success", "clean_accuracy", "auroc", "average_precision"}

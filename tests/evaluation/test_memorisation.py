@@ -9,12 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
-from typer.testing import CliRunner
 
 from bench import data
 from bench.catalogue import families
 from bench.catalogue.families import DatasetFacts
-from bench.cli import app
 from bench.data.noise.manifest import NoiseManifest
 from bench.data.noise.shuffled import shuffled_captions
 from bench.evaluation import EvaluationPlan
@@ -27,6 +25,8 @@ from bench.store import Store
 from bench.suite.settings import DataSettings, EvaluateSettings
 from bench.towers.build import OpenClipTowers
 from methods.protocol import Method
+
+from ..command import call_bench
 
 Model = tuple[Method, OpenClipTowers]
 TASK = Task("memorisation", "emoji/train")
@@ -112,8 +112,7 @@ def test_without_noise_only_what_was_learned_is_measured(model: Model) -> None:
 def test_runs_have_it_at_every_point_of_the_curve_and_reports_show_it(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(SUITE)
     out = tmp_path / "out"
-    done = CliRunner().invoke(app, ["run", str(tmp_path / "tiny.yaml"), "--results", str(out)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    call_bench("run", tmp_path / "tiny.yaml", "--results", out)
     store = Store(out)
     plan = store.plan("tiny")
     assert plan is not None

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from bench.cli import app
 from bench.store import Store, jobs
+
+from ..command import call_bench
 
 SUITE = """\
 name: hostile
@@ -27,16 +27,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of three steps, their report, an evaluated checkpoint, trials, a calibration and a note on a job."""
     root = tmp_path_factory.mktemp("hostile") / "results"
     root.with_name("hostile.yaml").write_text(SUITE)
-
-    def bench(*arguments: str) -> None:
-        result = CliRunner().invoke(app, [*arguments, "--results", str(root)], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-
-    suite = str(root.with_name("hostile.yaml"))
-    bench("run", suite)
+    suite = root.with_name("hostile.yaml")
+    call_bench("run", suite, "--results", root)
     store = Store(root)
     first, second = store.runs()
-    bench("eval", str(first.path("weights-050.safetensors")), "--suite", suite)
+    call_bench("eval", first.path("weights-050.safetensors"), "--suite", suite, "--results", root)
     store.name_trials("hostile", [second.id])
     jobs.note_job(first, "17", root / "x.log")
     (root / "calibrations").mkdir()

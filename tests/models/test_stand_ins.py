@@ -12,6 +12,8 @@ from bench.cli import app
 from bench.planning import requirements
 from bench.suite.suite import load_suite
 
+from ..command import call_bench
+
 SMALL = (
     "methods=[clip]",
     "budget={samples: 64}",
@@ -27,12 +29,6 @@ def _own_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(data_folder.DATA_VARIABLE, "")
 
 
-def bench(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 @pytest.mark.parametrize(
     ("suite", "sets", "training"),
     [
@@ -44,7 +40,7 @@ def bench(*words: object) -> str:
     ],
 )
 def test_nothing_is_missing_afterwards(suite: str, sets: int, training: str, tmp_path: Path) -> None:
-    lines = bench("data", "stand-in", suite, tmp_path / "toy", "--pairs", "300").splitlines()
+    lines = call_bench("data", "stand-in", suite, tmp_path / "toy", "--pairs", "300").splitlines()
     assert lines[0] == f"{tmp_path / 'toy' / 'evaluation'}: {sets} evaluation sets"
     assert any(training in line for line in lines), lines
     command = lines[-1].removeprefix("then: ").split(",")[0].split()
@@ -55,10 +51,10 @@ def test_nothing_is_missing_afterwards(suite: str, sets: int, training: str, tmp
 
 def test_the_main_suite_trains_and_is_scored_on_them(tmp_path: Path) -> None:
     toy, results = tmp_path / "toy", tmp_path / "results"
-    bench("data", "stand-in", "cc3m_noisy", toy, "--pairs", "128")
+    call_bench("data", "stand-in", "cc3m_noisy", toy, "--pairs", "128")
     overrides = [word for one in SMALL for word in ("--set", one)]
     where = ("--data", toy, "--results", results, "--seeds", "0", *overrides)
-    assert "1 done" in bench("run", "cc3m_noisy", *where)
+    assert "1 done" in call_bench("run", "cc3m_noisy", *where)
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import ttost_paired
-from typer.testing import CliRunner
 
-from bench.cli import app
 from bench.errors import UserError
 from bench.store import Store
 from reports.headlines import headlines, primary
@@ -29,6 +27,8 @@ from reports.tables.csv import table_frame
 from reports.tables.footnotes import planned_seeds
 from reports.tables.suite_tables import tables
 from reports.tables.table import Cell, Table, signed
+
+from ..command import call_bench
 
 SUITE = "emoji_noisy"
 CLEAN, NOISY = "0 % shuffled captions", "40 % shuffled captions"
@@ -231,16 +231,13 @@ def test_power_says_how_many_seeds_a_difference_takes(bounded: Store, headline: 
     exact = TTestPower().solve_power(effect_size=0.005 / one.std, alpha=0.05, power=0.8)
     assert line.seeds == int(np.ceil(exact))
     assert line.seeds_adjusted > line.seeds
-    said = CliRunner().invoke(
-        app, ["stats", "power", SUITE, "--difference", "0.5", "--results", str(bounded.root)], catch_exceptions=False
-    )
-    assert said.exit_code == 0
-    row = next(text for text in said.stdout.split(NOISY)[1].splitlines() if "Zero-shot emoji/iid top-1" in text)
+    said = call_bench("stats", "power", SUITE, "--difference", "0.5", "--results", bounded.root)
+    row = next(text for text in said.split(NOISY)[1].splitlines() if "Zero-shot emoji/iid top-1" in text)
     assert re.split(r" {2,}", row.strip())[1:5] == [
         "5", f"{100 * one.std:.2f}", f"{100 * one.adjusted:.2f}", f"{100 * one.value:.2f}"
     ]  # fmt: skip
     assert row.split()[-2:] == [str(line.seeds_adjusted), str(line.seeds)]
-    assert "resolution: the difference of oracle" in said.stdout
+    assert "resolution: the difference of oracle" in said
 
 
 def test_power_refuses_what_it_cannot_answer(one: Store, tmp_path: Path) -> None:

@@ -10,11 +10,9 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import bench
 from bench import data
-from bench.cli import app
 from bench.data.noise.shuffled import shuffled_captions
 from bench.evaluation.retrieval import retrieve
 from bench.launch import execute
@@ -24,6 +22,8 @@ from methods.protocol import Method
 from reports.compare import compare
 from reports.results import load
 from reports.tables.suite_tables import tables
+
+from ..command import call_bench
 
 SUITE = """\
 name: NAME
@@ -47,8 +47,7 @@ def run(folder: Path, name: str, samples: int, seeds: str, *overrides: str) -> S
     text = SUITE.replace("NAME", name).replace("SAMPLES", str(samples)).replace("SEEDS", seeds)
     (folder / f"{name}.yaml").write_text(text)
     sets = [part for one in overrides for part in ("--set", one)]
-    done = CliRunner().invoke(app, ["run", str(folder / f"{name}.yaml"), "--results", str(folder / "out"), *sets])
-    assert done.exit_code == 0, done.output
+    call_bench("run", folder / f"{name}.yaml", "--results", folder / "out", *sets)
     return Store(folder / "out")
 
 

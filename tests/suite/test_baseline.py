@@ -8,15 +8,15 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from bench.cli import app
 from bench.errors import UserError
 from bench.models.evaluate_checkpoint import describe_checkpoint
 from bench.store import Damaged, Store
 from bench.suite.suite import load_suite
 from reports.results import load
 from reports.tables.suite_tables import relative_cost
+
+from ..command import call_bench
 
 SUITE = """\
 name: based
@@ -57,17 +57,14 @@ def test_an_unknown_baseline_names_the_nearest_word(path: Path) -> None:
 
 
 def test_reports_read_the_baseline_from_the_plan(path: Path, tmp_path: Path) -> None:
-    out = str(tmp_path / "out")
-    CliRunner().invoke(
-        app, ["run", str(path), "--results", out, "--plan-only", "--set", "baseline=warm"], catch_exceptions=False
-    )
-    store = Store(tmp_path / "out")
+    out = tmp_path / "out"
+    call_bench("run", path, "--results", out, "--plan-only", "--set", "baseline=warm")
+    store = Store(out)
     results = load("based", store)
     assert results.plan["baseline"] == results.baseline == "warm"
     assert relative_cost(results).column.label == "FLOPs / warm's"
-    compared = CliRunner().invoke(app, ["compare", "based", "siglip", "--results", out], catch_exceptions=False)
-    assert "\nSigLIP against warm: " in compared.output
-    file = tmp_path / "out" / "based" / "plan.json"
+    assert "\nSigLIP against warm: " in call_bench("compare", "based", "siglip", "--results", out)
+    file = out / "based" / "plan.json"
     old = json.loads(file.read_text())
     del old["baseline"]
     store.write_plan("based", old)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from bench import data_folder
-from bench.cli import app
 from bench.errors import UserError
 from bench.hashing import weights_identity
 from bench.store import RunStore, Store
 from bench.suite.suite import load_suite
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
+
+from ..command import call_bench
 
 SIZES = "towers={image: tiny-resnet, text: tiny-transformer, dim: 8, vocabulary: 300%s}"
 SMALL = [
@@ -31,12 +31,6 @@ ROWS = (
     "methods=[{method: clip, label: zero-shot, untrained: true}, clip, "
     "{method: clip, label: mean, average_with_start: 0.5}]"
 )
-
-
-def bench(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def changes(*more: str) -> list[str]:
@@ -62,8 +56,8 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = changes(
         SIZES % "", *SMALL[:2], "evaluate.tasks=[retrieval]", "evaluate.datasets={retrieval: [emoji-a/iid]}"
     )
-    bench("run", "features_encoder", "--results", folder / "out", *small)
-    bench("export", "suite:features_encoder", folder / "data" / "emoji-a-clip", "--results", folder / "out")
+    call_bench("run", "features_encoder", "--results", folder / "out", *small)
+    call_bench("export", "suite:features_encoder", folder / "data" / "emoji-a-clip", "--results", folder / "out")
     weights_identity.cache_clear()
     return folder
 
@@ -71,7 +65,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_untrained_row_is_the_encoder_and_the_others_forget(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(data_folder.DATA_VARIABLE, str(encoder / "data"))
     small = changes(SIZES % ", vocabulary_of: emoji-a", *SMALL, "evaluate.tasks=[retrieval]", "noise.rates=[0.4]", ROWS)
-    assert "3 done" in bench("run", "emoji_finetune", "--results", encoder / "out", "--seeds", "0", *small)
+    assert "3 done" in call_bench("run", "emoji_finetune", "--results", encoder / "out", "--seeds", "0", *small)
     store = Store(encoder / "out")
 
     def scores(run: str) -> dict[str, float]:

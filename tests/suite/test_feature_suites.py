@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from typer.testing import CliRunner
 
 from bench import dry_run, run_suite
-from bench.cli import app
 from bench.errors import UserError
 from bench.models import stored_run
 from bench.models.extract_features import sets_of_suite
@@ -21,6 +19,8 @@ from bench.store import Store
 from bench.suite.settings import DataSettings
 from bench.suite.suite import Suite, load_suite
 from bench.suite.unfit import omitted_towers
+
+from ..command import call_bench
 
 PAGE = Path(__file__).parents[2] / "docs" / "features.md"
 #: name -> rows, rates, seeds, methods, of which not applicable
@@ -94,14 +94,10 @@ def test_the_quickstarts_command_makes_what_it_reads(tmp_path: Path, monkeypatch
     lines = [shlex.split(line, comments=True)[1:] for line in printed.splitlines()]
     assert lines == [first, second, ["run", "features_quickstart"]]
 
-    def bench(*arguments: str) -> None:
-        done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-
     with pytest.raises(UserError, match=r"suite:features_encoder: is not in .*bench run features_encoder --results"):
-        bench(*second[:-1], str(short))
-    bench(*first, *(part for one in SMALL for part in ("--set", one)))
-    bench(*second[:-1], str(short))
+        call_bench(*second[:-1], short)
+    call_bench(*first, *(part for one in SMALL for part in ("--set", one)))
+    call_bench(*second[:-1], short)
     assert sets_of_suite(load_suite(short)) == ["emoji-b/iid", "emoji-b/openmoji"]
     suite = load_suite(short, ["budget={samples: 32}", "train.batch=16"])
     assert requirements.missing_inputs(suite) == []

@@ -16,10 +16,8 @@ import pytest
 import torch
 from PIL import Image
 from torch.nn.functional import normalize
-from typer.testing import CliRunner
 
 from bench import data_folder
-from bench.cli import app
 from bench.data import evaluation
 from bench.data.noise.manifest import NoiseManifest
 from bench.data.source import data_source
@@ -31,6 +29,8 @@ from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
 from reports.results import Results
 from reports.tables.footnotes import _starts
+
+from ..command import call_bench
 
 #: name -> pairs, rates, seeds, steps, steps of warm-up
 FACTS = {
@@ -62,12 +62,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "data"
-
-
-def bench(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def image(path: Path, number: int) -> None:
@@ -136,7 +130,7 @@ def test_the_tables_say_what_a_start_had_seen() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_a_dry_run_says_what_is_downloaded() -> None:
-    lines = bench("run", "own_pairs", "--dry-run", "--only", "clip", "--seeds", "0").splitlines()
+    lines = call_bench("run", "own_pairs", "--dry-run", "--only", "clip", "--seeds", "0").splitlines()
     assert sum(line.startswith("downloaded when runs start") for line in lines) == 1
     assert any(line.endswith("cache has them: open_clip:ViT-B-32/openai") for line in lines)
 
@@ -150,7 +144,7 @@ def test_its_commands_make_what_it_reads(
 ) -> None:
     write(folder.parent)
     for command in (load_suite(name).data.how_to_get or "").split("then: ")[1].split(" && "):
-        bench(*shlex.split(command)[1:])
+        call_bench(*shlex.split(command)[1:])
     suite = load_suite(name, [*TINY, "methods=[clip, osa, {method: clip, label: zero-shot, untrained: true}]"])
     pairs = data_source(suite.data).pairs()
     each = captions == 5
@@ -172,7 +166,7 @@ def test_its_commands_make_what_it_reads(
 
 def test_pairs_of_img2dataset_have_a_row_each(folder: Path) -> None:
     """Shards as it writes them: .jpg, .txt and .json of each sample, one caption."""
-    bench("data", "stand-in", "cc3m_noisy", folder, "--pairs", "64")
+    call_bench("data", "stand-in", "cc3m_noisy", folder, "--pairs", "64")
     (folder / "cc3m").rename(folder / "own-pairs")
     assert len(data_source(load_suite("own_pairs").data).pairs()) == 64
 
@@ -180,12 +174,12 @@ def test_pairs_of_img2dataset_have_a_row_each(folder: Path) -> None:
 @pytest.mark.parametrize("name", FACTS)
 def test_it_trains_on_stand_ins_and_its_tables_stand_beside_the_printed_ones(name: str, folder: Path) -> None:
     toy, results = folder.parent / "toy", folder.parent / "results"
-    bench("data", "stand-in", name, toy, "--pairs", "60")
+    call_bench("data", "stand-in", name, toy, "--pairs", "60")
     rows = "methods=[{method: clip, label: zero-shot, untrained: true}, clip, {method: osa, reference: zero-shot}]"
     less = ["evaluate.tasks=[retrieval]", "evaluate.curve=[]", "evaluate.along=[]", "budget={samples: 64}", rows]
     changes = [word for one in (*TINY, *less, "noise.rates=[0.0, 0.2]") for word in ("--set", one)]
-    assert "6 done" in bench("run", name, "--data", toy, "--results", results, "--seeds", "0", *changes)
-    bench("report", name, "--results", results)
+    assert "6 done" in call_bench("run", name, "--data", toy, "--results", results, "--seeds", "0", *changes)
+    call_bench("report", name, "--results", results)
     tables = {path.name: path.read_text() for path in (results / name / "tables").glob("*.csv")}
     printed = {own: text for own, text in tables.items() if own.startswith("paper_")}
     assert len(printed) == PAPERS[name]
@@ -201,7 +195,7 @@ def test_the_towers_of_the_suites_start_from_a_file_of_open_clip_and_embed_as_it
     """A ViT-B/32 with random weights, stored as open_clip stores its own."""
     theirs = open_clip.create_model("ViT-B-32-quickgelu", output_dict=True).eval()
     torch.save(theirs.state_dict(), tmp_path / "vit.pt")
-    bench("data", "stand-in", "flickr30k_clip_finetune", tmp_path / "toy", "--pairs", "32")
+    call_bench("data", "stand-in", "flickr30k_clip_finetune", tmp_path / "toy", "--pairs", "32")
     run = load_suite("flickr30k_clip_finetune", [f"start={tmp_path / 'vit.pt'}", "methods=[clip]"]).cells()[0]
     towers, method = build_model(run, InputsReader().inputs(run))
     prepare_model(method, towers, run, torch.device("cpu"), None)

@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from bench.catalogue.keep import KEEPS, DataSelection
-from bench.cli import app
 from bench.errors import UserError
 from bench.planning import tune
 from bench.planning.planner import Planner, plan
@@ -26,6 +24,8 @@ from bench.training.loop import train
 from reports.results import load
 from reports.tables.footnotes import notes_for
 from reports.tables.suite_tables import tables
+
+from ..command import call_bench
 
 SUITE = """\
 name: kept
@@ -348,7 +348,7 @@ def test_treated_rows_run_and_their_marks_reach_the_report(
     file.write_text(
         SUITE.replace("[sogclr]", rows).replace("budget:", "seeds: [0, 1, 2]\nbudget:").replace(", noise_detection", "")
     )
-    CliRunner().invoke(app, ["run", str(file), "--results", str(out)], catch_exceptions=False)
+    call_bench("run", file, "--results", out)
     store = Store(out)
     results = load("kept", store)
     assert results.states()["done"] == 9
@@ -363,8 +363,8 @@ def test_treated_rows_run_and_their_marks_reach_the_report(
     assert said[1].endswith("; as many samples as without, so kept pairs are seen more often.")
     assert "pairs" not in found, "two steps teach nothing, and rows that have not learned are not paired"
     assert {run.manifest is None for run in results.runs if run.method == "bound"} == {True}
-    compared = CliRunner().invoke(app, ["compare", "kept", "bound", "--results", str(out)], catch_exceptions=False)
-    assert "note: bound uses the truth, which no method has" in compared.output
+    compared = call_bench("compare", "kept", "bound", "--results", out)
+    assert "note: bound uses the truth, which no method has" in compared
 
 
 def test_untreated_settings_are_the_defaults() -> None:
