@@ -27,6 +27,8 @@ from bench.data.shards.sources import Shard, expand_sources
 from bench.errors import UserError
 from bench.tars import Broken, tar_members
 
+from ..conftest import children
+
 
 def made(folder, limit=1.0, **options):
     return build_index(expand_sources([str(folder)]), folder / "index.parquet", limit=limit, workers=1, **options)
@@ -405,10 +407,6 @@ part.scan_tar = lambda *_: (folder / "pipe").read_bytes()
 if __name__ == "__main__":
     build_index([Shard(path.name, str(path)) for path in folder.glob("*.tar")], folder / "index.parquet", workers=2)
 """
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def blocked(pid: int) -> bool:

@@ -19,6 +19,8 @@ from bench.launch.torchrun import RankPlace, launcher_place
 from bench.store import RunStore, Store
 from bench.store.writer import KEPT_FILE
 
+from ..conftest import children
+
 SUITE = """
 name: nodes
 budget: {samples: %d}
@@ -44,10 +46,6 @@ def written(folder: Path, samples: int, methods: str) -> Path:
     path = folder / "nodes.yaml"
     path.write_text(SUITE % (samples, methods))
     return path
-
-
-def children(pid: int) -> list[int]:
-    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
 def losses(results: Path) -> list[float]:

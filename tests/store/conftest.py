@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import shutil
+import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +24,7 @@ from bench.planning.planned import Planned
 from bench.store import Store
 from bench.suite.suite import load_suite
 
+Members = dict[str, bytes]  #: path in an archive -> content
 SUITE = """\
 name: tiny
 noise: {rates: [0.4]}
@@ -47,6 +51,29 @@ def contents(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "claim" not in path.parts
     }
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def members(archive: Path) -> Members:
+    """The files of a tar."""
+    with tarfile.open(archive) as tar:
+        return {one.name: tar.extractfile(one).read() for one in tar}  # type: ignore[union-attr]
+
+
+def packed(path: Path, content: Members) -> Path:
+    """A tar of these files."""
+    with tarfile.open(path, "w:xz") as tar:
+        for name, part in content.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime = len(part), int(time.time())  # the time of a claim is its heartbeat
+            tar.addfile(info, io.BytesIO(part))
+    return path
 
 
 def planned(store: Path, *changes: str) -> list[Planned]:

@@ -9,7 +9,6 @@ import json
 import os
 import random
 import shutil
-import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,8 +32,9 @@ from bench.models import stored_run
 from bench.store import Store, files
 from reports.site.board import site
 
+from .conftest import Members, members, packed
+
 COMMITTED = Path(__file__).parents[2] / "results" / "board"
-Members = dict[str, bytes]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -48,21 +48,6 @@ def bundle(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle of a real tiny suite, alone in its folder; not to be changed."""
     path = tmp_path_factory.mktemp("board") / "tiny.tar.xz"
     assert write_submission("tiny", Store(finished), path)[1].problems == []
-    return path
-
-
-def members(archive: Path) -> Members:
-    with tarfile.open(archive) as tar:
-        return {one.name: tar.extractfile(one).read() for one in tar}  # type: ignore[union-attr]
-
-
-def written(path: Path, content: Members) -> Path:
-    """A bundle of these members."""
-    with tarfile.open(path, "w:xz") as tar:
-        for name, part in content.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(part)
-            tar.addfile(info, io.BytesIO(part))
     return path
 
 
@@ -323,7 +308,7 @@ def test_a_forged_bundle_is_refused_by_name(
 ) -> None:
     content = members(bundle)
     forge(content)
-    (check,) = check_folder([written(tmp_path / "forged.tar.xz", content)])
+    (check,) = check_folder([packed(tmp_path / "forged.tar.xz", content)])
     with pytest.raises(UserError, match=reason):
         raise UserError(*check.problems)
     assert all("forged.tar.xz: " in problem for problem in check.problems)
@@ -337,7 +322,7 @@ def test_the_same_bundle_twice_and_other_scores_of_one_run_are_duplicates(bundle
     assert second.problems == [f"{second.path}: duplicate: every finished run of it is already in other bundles"]
     content = members(bundle)
     changed_metric(content)
-    written(tmp_path / "b.tar.xz", content)
+    packed(tmp_path / "b.tar.xz", content)
     (alone,) = check_folder([tmp_path / "b.tar.xz"])
     assert any("per-example results give" in problem for problem in alone.problems)
 
@@ -360,7 +345,7 @@ def test_what_is_changed_in_a_bundle_is_refused_or_shows_nothing_else(bundle: Pa
         if (folder := name.split("/evaluations/")[0]) != name:
             rehash(content, folder)
         try:
-            assert rows(written(tmp_path / "tiny.tar.xz", content)) == shown, f"example {number}: {name}"
+            assert rows(packed(tmp_path / "tiny.tar.xz", content)) == shown, f"example {number}: {name}"
             counts["same"] += 1
         except UserError:
             counts["refused"] += 1
@@ -388,7 +373,7 @@ def test_what_one_bundle_holds_does_not_end_the_check_of_others(bundle: Path, tm
         (alone,) = check_folder([tmp_path / "b.tar.xz"])
     assert all("cannot be checked: AttributeError: of what strangers write" in line for line in alone.problems)
     of_settings("resolved", extra=1)(content)
-    first, second = check_folder([written(tmp_path / "a.tar.xz", content), tmp_path / "b.tar.xz"])
+    first, second = check_folder([packed(tmp_path / "a.tar.xz", content), tmp_path / "b.tar.xz"])
     assert len(first.problems) == 1
     assert second.problems == []
 
@@ -403,7 +388,7 @@ def test_only_a_bundle_that_passes_is_shown_and_what_was_recomputed_is_said(bund
     content = members(bundle)
     interrupted(content)
     with pytest.raises(UserError, match="but it has records"):
-        site([written(tmp_path / "forged.tar.xz", content)], tmp_path / "c", check_bundle)
+        site([packed(tmp_path / "forged.tar.xz", content)], tmp_path / "c", check_bundle)
     assert not (tmp_path / "c").exists()
 
 

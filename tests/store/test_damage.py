@@ -22,18 +22,13 @@ from bench.store.verify import repair_run, run_problems, verify_store
 from reports.results import load
 from reports.tables.suite_tables import cost
 
+from .conftest import flip
+
 BIG = 2**70
 
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def flip(path: Path) -> None:
-    """Change one bit in the middle."""
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def empty(path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import tarfile
-import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +23,7 @@ from bench.store.merge import merge_store
 from bench.store.pack import pack_runs
 from bench.store.verify import verify_store
 
-Members = dict[str, bytes]
+from .conftest import Members, members, packed
 
 
 @pytest.fixture(scope="module")
@@ -33,20 +31,6 @@ def archive(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The runs of a real tiny suite; not to be changed."""
     path = tmp_path_factory.mktemp("packed") / "runs.tar.xz"
     pack_runs("tiny", Store(finished), path)
-    return path
-
-
-def members(archive: Path) -> Members:
-    with tarfile.open(archive) as tar:
-        return {one.name: tar.extractfile(one).read() for one in tar}  # type: ignore[union-attr]
-
-
-def packed_again(path: Path, content: Members) -> Path:
-    with tarfile.open(path, "w:xz") as tar:
-        for name, part in content.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.mtime = len(part), int(time.time())  # the time of a claim is its heartbeat
-            tar.addfile(info, io.BytesIO(part))
     return path
 
 
@@ -230,6 +214,6 @@ def test_what_an_archive_forges_is_not_shown(
 ) -> None:
     content = members(archive)
     forge(content)
-    forged = packed_again(tmp_path / "forged.tar.xz", content)
+    forged = packed(tmp_path / "forged.tar.xz", content)
     with pytest.raises(UserError, match=reason), unpack_incoming(forged):
         pytest.fail("it was opened")

@@ -17,13 +17,9 @@ from bench.store import Damaged, RunStore, Store, files, writing
 from bench.store.run import HASHES
 from bench.store.verify import run_problems, sha256
 
+from .conftest import flip
+
 WEIGHTS = "weights-100.safetensors"
-
-
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def test_a_finished_run_has_the_hashes_of_its_weights_and_records(finished: Path) -> None:
