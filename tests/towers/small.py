@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bench.adapters import hyperparameters
 from bench.suite.run import Run
 from bench.suite.settings import Budget, DataSettings, EvaluateSettings, TowerSettings, TrainSettings
+from bench.towers.build import OpenClipTowers, build_towers
+from bench.towers.tokenization import SmallVocabulary
 
 WORDS = ["a", "photo", "of", "the", "face", "red", "apple", "black", "cat", "blue", "dog", "##s", "##ing", "##ed"]
 CLIP_TEXT = {"context_length": 24, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 2}
@@ -34,6 +38,14 @@ def bert_folder(folder: Path, kind: str = "bert", **changed: Any) -> Path:
     model = {"bert": transformers.BertModel, "distilbert": transformers.DistilBertModel}[kind](config)
     model.save_pretrained(folder)
     return folder
+
+
+def fresh_towers(image: str = "tiny-resnet", dim: int = 8, seed: int = 0) -> OpenClipTowers:
+    """New towers for images of 32 px and texts of 16 tokens; the global generator stays as it is."""
+    vocabulary = SmallVocabulary(["a red apple", "two dogs"], 64, 16)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return build_towers(TowerSettings(image=image, dim=dim), vocabulary, 32, 8)
 
 
 def a_run(method: str = "clip", **fields: Any) -> Run:

@@ -22,25 +22,23 @@ from bench.hashing import file_hash
 from bench.launch.execute import _leave_checkpoint
 from bench.store import ClaimLost, Damaged, RunStore, RunWriter, Store, writing
 from bench.store.reading import refuse_bad_archive
-from bench.suite.settings import SNAPSHOTS, TowerSettings, TrainSettings
-from bench.towers.build import OpenClipTowers, build_towers
-from bench.towers.tokenization import SmallVocabulary
+from bench.suite.settings import SNAPSHOTS, TrainSettings
+from bench.towers.build import OpenClipTowers
 from bench.training import checkpoint
 from bench.training.ledger import Ledger
 from bench.training.optimizer import make_optimiser, set_trainable
 from methods.protocol import Facts, Phase
 from methods.sogclr import Sogclr
 
+from ..towers.small import fresh_towers
+
 Writer = Callable[[RunStore], RunWriter]
 
 
 def made(seed: int, dim: int = 8) -> tuple[Sogclr, OpenClipTowers, torch.optim.Optimizer]:
     """A method with state of its own, its towers, and their optimiser."""
-    vocabulary = SmallVocabulary(["a red apple"], 64, 8)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        towers = build_towers(TowerSettings(image="tiny-resnet", dim=dim), vocabulary, 32, 8)
-        method = Sogclr(Sogclr.Config(), Facts(rows=40, batch=8, dim=dim, seed=seed))
+    towers = fresh_towers(dim=dim, seed=seed)
+    method = Sogclr(Sogclr.Config(), Facts(rows=40, batch=8, dim=dim, seed=seed))
     set_trainable(method, towers, Phase())
     return method, towers, make_optimiser(method, towers, Phase(), TrainSettings(batch=8))
 

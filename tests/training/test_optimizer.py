@@ -10,24 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from bench.suite.settings import TowerSettings, TrainSettings
+from bench.suite.settings import TrainSettings
 from bench.towers.batchnorm import grouped_norms
-from bench.towers.build import OpenClipTowers, build_towers
-from bench.towers.tokenization import SmallVocabulary
 from bench.training.optimizer import make_optimiser, named_parameters, set_learning_rate, set_trainable
 from methods.clip import Clip
 from methods.protocol import Facts, Phase
 
+from ..towers.small import fresh_towers
+
 FACTS = Facts(rows=64, batch=8, dim=16, seed=0)
 COUNTS = st.integers(1, 400)
 quick = settings(deadline=None, max_examples=40)
-
-
-def small_towers(image: str = "tiny-resnet") -> OpenClipTowers:
-    vocabulary = SmallVocabulary(["a red apple", "two dogs"], 64, 16)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return build_towers(TowerSettings(image=image, dim=16), vocabulary, 32, 8)
 
 
 class WithScalars(Clip):
@@ -107,7 +100,7 @@ def test_a_phase_of_one_step_has_the_whole_rate() -> None:
 
 
 def test_parameters_are_named_by_their_owner_each_once() -> None:
-    towers, method = small_towers(), WithScalars(Clip.Config(learnable_scale=True), FACTS)
+    towers, method = fresh_towers(dim=16), WithScalars(Clip.Config(learnable_scale=True), FACTS)
     named = dict(named_parameters(method, towers))
     assert {name.split(".")[0] for name in named} == {"towers", "method"}
     assert named["method.own"] is method.own
@@ -117,7 +110,7 @@ def test_parameters_are_named_by_their_owner_each_once() -> None:
 
 
 def test_only_weights_with_two_dimensions_decay_and_a_methods_own_options_hold() -> None:
-    towers, method = small_towers(), WithScalars(Clip.Config(), FACTS)
+    towers, method = fresh_towers(dim=16), WithScalars(Clip.Config(), FACTS)
     train = TrainSettings(batch=8, lr=1e-3, weight_decay=0.2, betas=(0.8, 0.9), eps=1e-5)
     phase = Phase(lr_scale=0.1)
     set_trainable(method, towers, phase)
@@ -137,7 +130,7 @@ def test_only_weights_with_two_dimensions_decay_and_a_methods_own_options_hold()
 
 def test_one_step_of_the_recipe_is_adamws_equation() -> None:
     """w <- w (1 - lr * decay) - lr * m / (sqrt(v) + eps) with bias-corrected moments, which are g and g^2 at first."""
-    towers, method = small_towers("tiny-vit"), WithScalars(Clip.Config(), FACTS)
+    towers, method = fresh_towers("tiny-vit", dim=16), WithScalars(Clip.Config(), FACTS)
     train = TrainSettings(batch=8, lr=1e-2, weight_decay=0.3, eps=1e-4)
     set_trainable(method, towers, Phase())
     before = {name: p.detach().double().clone() for name, p in named_parameters(method, towers)}
@@ -154,7 +147,7 @@ def test_one_step_of_the_recipe_is_adamws_equation() -> None:
 
 
 def test_what_a_phase_freezes_gets_no_optimiser_and_a_frozen_tower_evaluates() -> None:
-    towers, method = small_towers(), WithScalars(Clip.Config(), FACTS)
+    towers, method = fresh_towers(dim=16), WithScalars(Clip.Config(), FACTS)
     phase = Phase(trainable=lambda name: not name.startswith("towers.visual.") and name != "method.plain")
     towers.eval()
     method.eval()
@@ -172,7 +165,7 @@ def test_what_a_phase_freezes_gets_no_optimiser_and_a_frozen_tower_evaluates() -
 
 
 def test_a_norm_with_frozen_weights_uses_its_running_statistics_wherever_it_stands() -> None:
-    towers, method = small_towers("tiny-resnet"), Clip(Clip.Config(), FACTS)
+    towers, method = fresh_towers(dim=16), Clip(Clip.Config(), FACTS)
     norms = grouped_norms(towers.visual)
     first = next(name for name, module in towers.visual.named_modules() if module is norms[0])
     set_trainable(method, towers, Phase(trainable=lambda name: name != f"towers.visual.{first}.weight"))

@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from bench.suite.settings import TowerSettings
-from bench.towers.build import OpenClipTowers, build_towers
-from bench.towers.tokenization import SmallVocabulary
+from bench.towers.build import OpenClipTowers
 from bench.training import side_towers
 from methods.clip import Clip
 from methods.protocol import Clock, Facts
+
+from ..towers.small import fresh_towers
 
 FACTS = Facts(rows=64, batch=8, dim=8, seed=0)
 
@@ -29,13 +29,6 @@ class Averaged(Clip):
 
 class Beside(Clip):
     side: ClassVar[Literal["none", "reference", "ema"]] = "reference"
-
-
-def towers_of(seed: int) -> OpenClipTowers:
-    vocabulary = SmallVocabulary(["a red apple"], 64, 8)
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        return build_towers(TowerSettings(image="tiny-resnet", dim=8), vocabulary, 32, 8)
 
 
 def state(towers: OpenClipTowers) -> dict[str, torch.Tensor]:
@@ -53,7 +46,7 @@ def moved(towers: OpenClipTowers, by: float) -> None:
 
 
 def test_an_average_follows_parameters_by_its_decay_and_takes_buffers_as_they_are() -> None:
-    towers, method = towers_of(0), Averaged(Averaged.Config(), FACTS)
+    towers, method = fresh_towers(), Averaged(Averaged.Config(), FACTS)
     side_towers.hold_average(method, towers)
     start = state(towers)
     moved(towers, 1.0)
@@ -72,7 +65,7 @@ def test_an_average_follows_parameters_by_its_decay_and_takes_buffers_as_they_ar
 
 
 def test_the_average_is_a_copy_and_no_part_of_the_trained_towers() -> None:
-    towers, method = towers_of(0), Averaged(Averaged.Config(), FACTS)
+    towers, method = fresh_towers(), Averaged(Averaged.Config(), FACTS)
     own = set(towers.state_dict())
     side_towers.hold_average(method, towers)
     assert set(towers.state_dict()) == own
@@ -87,7 +80,7 @@ def test_the_average_is_a_copy_and_no_part_of_the_trained_towers() -> None:
 
 @pytest.mark.parametrize(("decay", "same"), [(1.0, "side"), (0.0, "own")])
 def test_the_ends_of_the_decay_are_no_average(decay: float, same: str) -> None:
-    towers, method = towers_of(0), Averaged(Averaged.Config(), FACTS)
+    towers, method = fresh_towers(), Averaged(Averaged.Config(), FACTS)
     side_towers.hold_average(method, towers)
     before = state(towers.side)
     moved(towers, 0.5)
@@ -100,7 +93,7 @@ def test_the_ends_of_the_decay_are_no_average(decay: float, same: str) -> None:
 
 @pytest.mark.parametrize("decay", [-0.01, 1.01])
 def test_a_decay_outside_the_unit_interval_is_the_methods_mistake(decay: float) -> None:
-    towers, method = towers_of(0), Averaged(Averaged.Config(), FACTS)
+    towers, method = fresh_towers(), Averaged(Averaged.Config(), FACTS)
     side_towers.hold_average(method, towers)
     method.decay = decay
     with pytest.raises(ValueError, match=rf"side_decay gives {decay} at step 0, but it must lie in \[0, 1\]"):
@@ -108,7 +101,7 @@ def test_a_decay_outside_the_unit_interval_is_the_methods_mistake(decay: float) 
 
 
 def test_a_reference_has_the_weights_of_its_run_and_stays(tmp_path: Path) -> None:
-    towers, method, trained = towers_of(0), Beside(Beside.Config(), FACTS), towers_of(1)
+    towers, method, trained = fresh_towers(), Beside(Beside.Config(), FACTS), fresh_towers(seed=1)
     file = tmp_path / "weights-100.safetensors"
     save_file({f"towers.{name}": x for name, x in state(trained).items()}, file)
     own = state(towers)
@@ -124,12 +117,12 @@ def test_a_reference_has_the_weights_of_its_run_and_stays(tmp_path: Path) -> Non
 
 
 def test_checkpoints_hold_an_average_but_no_reference() -> None:
-    towers, method = towers_of(0), Averaged(Averaged.Config(), FACTS)
+    towers, method = fresh_towers(), Averaged(Averaged.Config(), FACTS)
     side_towers.hold_average(method, towers)
     moved(towers, 1.0)
     side_towers.update_average(method, towers, clock(0))
     saved, wanted = side_towers.side_state(method, towers), state(towers.side)
-    again = towers_of(3)
+    again = fresh_towers(seed=3)
     side_towers.hold_average(method, again)
     side_towers.restore_side(method, again, saved)
     for name, x in state(again.side).items():
@@ -140,7 +133,7 @@ def test_checkpoints_hold_an_average_but_no_reference() -> None:
 
 
 def test_a_method_without_a_side_has_none() -> None:
-    towers, method = towers_of(0), Clip(Clip.Config(), FACTS)
+    towers, method = fresh_towers(), Clip(Clip.Config(), FACTS)
     side_towers.hold_reference(method, towers, None)
     side_towers.hold_average(method, towers)
     side_towers.update_average(method, towers, clock(0))
