@@ -97,7 +97,7 @@ def printed(folder: Path, name: str, number: str) -> Printed:
 def alone(table: Printed) -> Table:
     """The printed numbers."""
     columns = tuple(_column(table, place, place[1], place[0]) for place in table.columns)
-    return _table(table, columns, lambda row: (_cells(table, row), ""), ())
+    return _table(table, columns, [(_cells(table, row), "") for row in table.rows], ())
 
 
 def beside(table: Printed, own: Beside, notes: Sequence[str]) -> Table:
@@ -107,18 +107,18 @@ def beside(table: Printed, own: Beside, notes: Sequence[str]) -> Table:
         above, theirs = (head, label) if head else (label, "paper")
         columns += [_column(table, (head, label), theirs, above), _column(table, (head, label), "ours", above)]
 
-    def cells(row: Place) -> tuple[tuple[Cell, ...], str]:
+    rows = []
+    for row in table.rows:
         numbers = [number for (of, _), number in table.numbers.items() if of == row]
-        all_cells: list[Cell] = []
+        cells: list[Cell] = []
         label = ""
         for place, theirs in zip(table.columns, _cells(table, row), strict=True):
             number = table.numbers.get((row, place))
             ours, method = own(number, numbers) if number else (NOT_OURS, "")
-            all_cells += [theirs, ours]
+            cells += [theirs, ours]
             label = label or method
-        return tuple(all_cells), label
-
-    return _table(table, tuple(columns), cells, notes)
+        rows.append((tuple(cells), label))
+    return _table(table, tuple(columns), rows, notes)
 
 
 NOT_OURS = Cell("value", text="–")  #: of a place to which no entry of the suite corresponds
@@ -148,16 +148,17 @@ def _cells(table: Printed, row: Place) -> tuple[Cell, ...]:
 def _table(
     table: Printed,
     columns: tuple[Column, ...],
-    cells: Callable[[Place], tuple[tuple[Cell, ...], str]],
+    cells_of: Sequence[tuple[tuple[Cell, ...], str]],
     notes: Sequence[str],
 ) -> Table:
-    rows = []
-    for place in table.rows:
-        row_cells, method = cells(place)
-        rows.append(Row(place[1], row_cells, place[0], method, compared=False))
+    """`cells_of`: for each printed row its cells, and the label of our method beside it."""
+    rows = tuple(
+        Row(label, cells, group, method, compared=False)
+        for (group, label), (cells, method) in zip(table.rows, cells_of, strict=True)
+    )
     footnotes = (*table.layout.notes, *_notes(table), *notes)
     name = f"paper_{table.paper.name}_{table.layout.number}".replace(" ", "_").replace(".", "_")
-    return Table(name, f"{table.source}: {table.layout.title}", columns, tuple(rows), _about(table), footnotes)
+    return Table(name, f"{table.source}: {table.layout.title}", columns, rows, _about(table), footnotes)
 
 
 def _about(table: Printed) -> str:

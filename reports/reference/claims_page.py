@@ -32,11 +32,10 @@ _READING = (
 
 @dataclass(frozen=True)
 class ClaimsPart:
-    """The outcome of the claims that a comparison judges, as lines of Markdown."""
+    """The outcome of the claims that a comparison judges."""
 
     counts: list[tuple[str, list[int]]]  #: a paper's title and how many of its orderings have each verdict
-    judge: list[str]  #: the suite, its seeds, whether it can speak of robustness, and what its measures are
-    sections: list[str]  #: a paper each
+    lines: list[str]  #: Markdown: the suite, its seeds, whether it can speak of robustness, its measures, each paper
 
 
 def claims_part(results: Results, claims: Claims) -> ClaimsPart:
@@ -48,7 +47,7 @@ def claims_part(results: Results, claims: Claims) -> ClaimsPart:
         for name, of_paper in by_paper.items()
     ]
     used = {one.measure for paper in claims.papers.values() for one in paper.claims}
-    judge_lines = [
+    lines = [
         f"## Judged by the suite {markdown(results.suite)}",
         "",
         f"{markdown(planned_seeds(results))}. The primary metric is {markdown(' '.join(primary(results)))}.",
@@ -60,10 +59,9 @@ def claims_part(results: Results, claims: Claims) -> ClaimsPart:
             if name in used
         ),
     ]
-    sections = [
-        line for name, of_paper in by_paper.items() for line in ("", *_section(results, name, claims, of_paper))
-    ]
-    return ClaimsPart(counts, judge_lines, sections)
+    for name, of_paper in by_paper.items():
+        lines += ["", *_section(results, name, claims, of_paper)]
+    return ClaimsPart(counts, lines)
 
 
 def claims_text(parts: Sequence[ClaimsPart]) -> str:
@@ -78,7 +76,7 @@ def claims_text(parts: Sequence[ClaimsPart]) -> str:
         "",
         *markdown_table(["orderings of", *VERDICTS], [[markdown(title), *map(str, own)] for title, own in counts]),
         *(line for text in _READING for line in ("", text)),
-        *(line for part in parts for line in ("", *part.judge, *part.sections)),
+        *(line for part in parts for line in ("", *part.lines)),
     ]
     return "\n".join(lines) + "\n"
 
