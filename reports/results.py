@@ -117,7 +117,7 @@ class Results:
 
     def titled(self, row: Row) -> str:
         """The display name of a table row."""
-        known = row.method and row.method in self.methods
+        known = row.method in self.methods
         return self.named(row.method) + row.label.removeprefix(row.method) if known else row.label
 
     @property

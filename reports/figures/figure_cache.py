@@ -36,9 +36,7 @@ def keys(results: Results, diagnostics: Learned, widths: Sequence[str]) -> dict[
     """Return for every figure of a report the hash of what it is drawn from: code, numbers, names and `widths`."""
     common = [_code(), list(widths), list(results.methods), list(results.noises)]
     scores = _digest(common, _seen(results, diagnostics))
-    similar = [
-        [key, [(name, entries.get(name)) for name in SIMILARITIES]] for key, entries in diagnostics.items()
-    ]  # fmt: skip
+    similar = [[key, [(name, entries.get(name)) for name in SIMILARITIES]] for key, entries in diagnostics.items()]
     own = {
         name: _digest(common, name, [diagnostics[method, noise] for noise in results.noises])
         for method, name in names_of_own(results, diagnostics).items()
