@@ -112,10 +112,10 @@ def beside(table: Printed, own: Beside, notes: Sequence[str]) -> Table:
         numbers = [number for (of, _), number in table.numbers.items() if of == row]
         cells: list[Cell] = []
         label = ""
-        for place, theirs in zip(table.columns, _cells(table, row), strict=True):
+        for place, printed in zip(table.columns, _cells(table, row), strict=True):
             number = table.numbers.get((row, place))
             ours, method = own(number, numbers) if number else (NOT_OURS, "")
-            cells += [theirs, ours]
+            cells += [printed, ours]
             label = label or method
         rows.append((tuple(cells), label))
     return _table(table, tuple(columns), rows, notes)
