@@ -39,12 +39,12 @@ hypothesis.settings.load_profile("busy")
 
 #: The files that take longest, in this order. They start first, so that no worker is left alone with one at the end.
 LONG = (
-    "checks/test_methods reports/test_reference launch/test_jobs launch/test_gpus launch/test_nodes towers/test_towers "
-    "docs/test_tour training/test_resume launch/test_scored launch/test_slurm_job launch/test_evaluation_ranks "
-    "checks/test_mutations models/test_eval training/test_ranks cli/test_new_method reports/test_verbs "
-    "store/test_merge adapters/test_source_hash models/test_open_clip_models checks/test_side "
-    "planning/test_tune suite/test_keep reports/test_outputs store/test_damage evaluation/test_variance_tasks "
-    "reports/test_sizes cli/test_run"
+    "checks/test_methods launch/test_jobs reports/test_reference launch/test_nodes docs/test_tour "
+    "launch/test_slurm_job test_examples launch/test_gpus launch/test_evaluation_ranks cli/test_new_method "
+    "training/test_resume planning/test_tune adapters/test_source_hash launch/test_scored reports/test_outputs "
+    "launch/test_scored_ranks reports/test_selection checks/test_mutations towers/test_towers training/test_ranks "
+    "checks/test_side cli/test_run reports/test_drawn launch/test_worker suite/test_finetune_suites "
+    "models/test_open_clip_models reports/test_sizes"
 )
 
 

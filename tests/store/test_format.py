@@ -56,7 +56,7 @@ def test_a_new_store_says_its_format_and_its_runs_their_version(tmp_path: Path) 
     ("text", "said"),
     [
         ('{"format": 3}', "format: 3 is newer than 2, which this version reads; update this package"),
-        ('{"format": "2"}', "format: should be a whole number"),
+        ('{"format": "2"}', "format: should be a non-negative whole number"),
         ("[]", "should be an object"),
         ("{", "cannot be read: "),
     ],
