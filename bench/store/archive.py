@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
-from itertools import accumulate
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from bench.errors import UserError, one_line
 from bench.tars import Header
@@ -48,27 +47,25 @@ def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
 
     Raises UserError for what does not belong in a store.
     """
-    made, folders, total = {""}, {""}, 0
+    made, total = set[PurePosixPath](), 0
     while (member := tar.next()) is not None:
         tar.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them, and here no member refers to another
         total = max(tar.offset, total + member.size)
-        parts = [part for part in member.name.split("/") if part not in ("", ".")]  # pathlib is slower than tarfile
-        if member.name[:1] == "/" or ".." in parts or not (member.isreg() or member.isdir()) or member.issparse():
+        place = PurePosixPath(member.name)
+        if place.is_absolute() or ".." in place.parts or not (member.isreg() or member.isdir()) or member.issparse():
             raise UserError(f"{member.name}: a store holds only files and folders below it")
-        if len(parts) > MAX_PARTS or any(len(os.fsencode(part)) > MAX_PART_BYTES for part in parts):
+        if len(place.parts) > MAX_PARTS or any(len(os.fsencode(part)) > MAX_PART_BYTES for part in place.parts):
             raise UserError(f"{member.name[:80]}: the name is longer than names of a store are")
-        place, above = "/".join(parts), "/".join(parts[:-1])
         if place in made and member.isreg():
             raise UserError(f"{member.name}: appears twice in it")
-        made |= {place, *accumulate(parts[:-1], "{}/{}".format)}  # folders that no member names are made as well
+        made |= {place, *place.parents}  # folders that no member names are made as well
         if len(made) > most:
             raise UserError(f"has more than {most:,} files and folders")
         if member.size < 0 or total > limit:
             raise UserError(f"its files take {total:,} bytes; its size and the free disk allow {limit:,}")
-        if (own := place if member.isdir() else above) not in folders:
-            (folder / own).mkdir(parents=True, exist_ok=True)
-            folders.add(own)
+        target = folder / place
+        (target if member.isdir() else target.parent).mkdir(parents=True, exist_ok=True)
         source = tar.extractfile(member)
         if source is not None:  # it is not a folder
-            with open(f"{folder}/{place}", "xb") as file:
+            with target.open("xb") as file:
                 shutil.copyfileobj(source, file)

@@ -161,7 +161,8 @@ def _seal(root: Path, source: Path) -> None:
     stated = reading.read_json(root / SUM)
     if stated is None:
         return
-    hashes = {name: file_hash(root / name) for name in _files_below(root) if name != SUM}
+    paths = [path for path in root.rglob("*") if path.is_file() and path != root / SUM]
+    hashes = {path.relative_to(root).as_posix(): file_hash(path) for path in paths}
     if stated != {"sha256": digest(hashes)}:
         raise UserError(f"{source}: a file in it was changed, added or removed since it was packed")
     runs = dict[str, dict[str, str]]()
@@ -171,13 +172,6 @@ def _seal(root: Path, source: Path) -> None:
             runs.setdefault(folder, {})[below] = one
     for folder, own in runs.items():
         (root / "runs" / folder / HASHES).write_bytes(files.dump(own))
-
-
-def _files_below(folder: Path) -> Iterator[str]:
-    """Yield the path of every file from `folder` on."""
-    start = len(os.fspath(folder)) + 1
-    for above, _, names in os.walk(folder):
-        yield from (f"{above}/{name}"[start:] for name in names)
 
 
 def _incoming(root: Path, source: Path, private: bool) -> Incoming:
@@ -244,7 +238,8 @@ def refuse_run(run: RunStore) -> None:
         if status["state"] == "done":
             if 1.0 not in weights and not run.path(weights_name(1.0)).exists():
                 raise Damaged(run.path("status.json"), "says done, but there are neither final weights nor records")
-            if lacking := sorted(filter(is_hashed, {*_files_below(run.folder)} - {*run.hashes()})):
+            names = {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file()}
+            if lacking := sorted(filter(is_hashed, names - {*run.hashes()})):
                 raise Damaged(run.path(HASHES), f"holds no hash of {lacking[0]}")
 
 
