@@ -61,7 +61,8 @@ class AnswerRanks:
 
     def outcomes(self, prefix: str) -> dict[str, np.ndarray]:
         """Return the arrays int32 [n] that are stored per example; every recall can be computed from them."""
-        return {f"{prefix}{name}": values.astype(np.int32) for name, values in vars(self).items()}
+        counts = {"better": self.better, "tied_wrong": self.tied_wrong, "tied_right": self.tied_right}
+        return {f"{prefix}{name}": values.astype(np.int32) for name, values in counts.items()}
 
 
 def _reciprocal(better: int, wrong: int, right: int) -> float:
