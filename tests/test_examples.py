@@ -41,6 +41,7 @@ def test_it_runs_to_its_end(script: Path, start_script: Callable[..., Any], tmp_
     assert re.search(RESULTS[script.stem], output), output
 
 
+@pytest.mark.usefixtures("own_plugins")
 def test_the_loss_with_state_passes_every_check() -> None:
     results = bench.check(STATE)
     assert {one.outcome for one in results} == {"passed", "skipped"}

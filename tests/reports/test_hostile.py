@@ -259,7 +259,7 @@ def test_hostile_latex_compiles(pdflatex: Callable[[str], str], name: str) -> No
 @given(TEXT)
 def test_any_text_is_a_table_in_html_and_comes_back_from_csv(text: str) -> None:
     table = tables_of(text)
-    nothing = Results({"noises": []}, ())
+    nothing = Results({"noises": [], "methods": []}, ())
     seen, plain_one = (Seen(_section(nothing, one, {})) for one in (table, tables_of("x" if text else "")))
     assert seen.tags == plain_one.tags
     (line,) = list(csv.DictReader(io.StringIO(table_csv(table), newline="")))
