@@ -36,19 +36,13 @@ class Unfit(OSError):
         return str(self.strerror)
 
 
-def open_without_waiting(path: Path | str) -> tuple[int, os.stat_result]:
-    """Open whatever is at a path to read its bytes; return its descriptor and its properties. Raises OSError."""
+def open_file(path: Path | str, buffering: int = BUFFER_BYTES) -> BinaryIO:
+    """Open a regular file, or a link to one, to read its bytes. Raises OSError for anything else, and never waits."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO would wait for its writer
     except ValueError as error:
         raise Unfit(errno.EINVAL, "its name has a NUL character", ascii(str(path))) from error
-    return descriptor, os.fstat(descriptor)
-
-
-def open_file(path: Path | str, buffering: int = BUFFER_BYTES) -> BinaryIO:
-    """Open a regular file, or a link to one, to read its bytes. Raises OSError for anything else, and never waits."""
-    descriptor, about = open_without_waiting(path)
-    mode = about.st_mode
+    mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return open(descriptor, "rb", buffering=buffering)
     os.close(descriptor)
@@ -56,7 +50,7 @@ def open_file(path: Path | str, buffering: int = BUFFER_BYTES) -> BinaryIO:
     raise Unfit(errno.EINVAL, f"it is {kind}, not a file", str(path))
 
 
-def read_file(path: Path, most: int) -> bytes:
+def read_file(path: Path | str, most: int) -> bytes:
     """Return the bytes of a file. Raises OSError if it is not a regular file or has more than `most` bytes."""
     with open_file(path) as file:
         size = os.fstat(file.fileno()).st_size

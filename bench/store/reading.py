@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UserError, one_line
-from bench.reading import open_without_waiting
+from bench.reading import open_file, read_file
 from bench.store.content import complaint
 
 if TYPE_CHECKING:
@@ -59,39 +58,12 @@ _SURROGATE = re.compile(rb"\\ud[89a-f]", re.IGNORECASE)  # a lone surrogate, whi
 
 def read_bytes(path: str | Path, limit: int = MAX_SMALL_JSON, remedy: str = REMEDY) -> bytes | None:
     """Return the content of a file, or None. Raises Damaged if it is not a regular file or above `limit` bytes."""
-    opened = _open(path, remedy)
-    if opened is None:
-        return None
-    descriptor, size = opened
     try:
-        if size > limit:
-            raise Damaged(path, f"has {size:,} bytes, and such a file has at most {limit:,}", remedy)
-        content = os.read(descriptor, size + 1)
-        while len(content) < size and (more := os.read(descriptor, size - len(content))):
-            content += more
-        return content
-    except OSError as error:
-        raise _unreadable(path, error, remedy) from error
-    finally:
-        os.close(descriptor)
-
-
-def _open(path: str | Path, remedy: str = REMEDY) -> tuple[int, int] | None:
-    """Open a file; return its descriptor and its bytes, or None if there is no file. Raises Damaged."""
-    try:
-        descriptor, about = open_without_waiting(path)
+        return read_file(path, limit)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _unreadable(path, error, remedy) from error
-    if not stat.S_ISREG(about.st_mode):
-        os.close(descriptor)
-        raise Damaged(path, "is not a file", remedy)
-    return descriptor, about.st_size
-
-
-def _unreadable(path: str | Path, error: OSError, remedy: str = REMEDY) -> Damaged:
-    return Damaged(path, f"cannot be read: {error.strerror or one_line(error, 120)}", remedy)
+        raise Damaged(path, f"cannot be read: {error.strerror or one_line(error, 120)}", remedy) from error
 
 
 @contextmanager
@@ -100,14 +72,17 @@ def _zip(path: str | Path, most: int | None = None) -> Iterator[zipfile.ZipFile 
 
     most: bytes that its parts may take unpacked; None: as many as the file has, because torch compresses nothing.
     """
-    opened = _open(path)
-    if opened is None:
+    try:
+        file = open_file(path)
+    except FileNotFoundError:
         yield None
         return
-    descriptor, own = opened
+    except OSError as error:
+        raise Damaged(path, f"cannot be read: {error.strerror}") from error
     try:
-        with os.fdopen(descriptor, "rb") as file, zipfile.ZipFile(file) as archive:
-            size, limit = sum(part.file_size for part in archive.infolist()), own if most is None else most
+        with file, zipfile.ZipFile(file) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+            limit = os.fstat(file.fileno()).st_size if most is None else most
             if size > limit:
                 raise ValueError(f"its parts take {size:,} bytes, and not more than {limit:,} bytes")
             yield archive

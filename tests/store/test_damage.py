@@ -81,9 +81,9 @@ CASES: list[tuple[str, Callable[[Path], object], str]] = [
     ("status.json", changed("steps", BIG), "more than 64 bits"),
     ("status.json", text('{"state": "done", "stage": "\\ud800"}'), "half of a surrogate pair"),
     ("status.json", text('{"state": "done", "x": ' + "[" * 40 + "]" * 40 + "}"), "nested more than"),
-    ("status.json", folder, "is not a file"),
+    ("status.json", folder, "it is a folder, not a file"),
     ("status.json", loop, "cannot be read: Too many levels"),
-    ("status.json", pipe, "is not a file"),
+    ("status.json", pipe, "it is a FIFO, not a file"),
     ("settings.json", changed("id", "0" * 64), "belongs to another run, 0000"),
     ("settings.json", changed("resolved", {"phases": [["train"]]}), r"resolved\.phases: "),
     ("ledger.json", cut, "is not JSON"),
@@ -91,7 +91,7 @@ CASES: list[tuple[str, Callable[[Path], object], str]] = [
     ("environment.json", changed("packages", ["torch"]), "packages: "),
     ("diagnostics.json", changed("diagnostics", [{"source": "training"}]), r"diagnostics\.0\.name: "),
     ("hashes.json", changed(WEIGHTS, "0"), "safetensors: "),
-    ("train_seconds", folder, "is not a file"),
+    ("train_seconds", folder, "it is a folder, not a file"),
     (RECORDS, Path.unlink, "is missing"),
     (RECORDS, empty, "is empty"),
     (RECORDS, text("{}"), "is not a list of records"),
@@ -403,7 +403,7 @@ def test_a_file_above_its_limit_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "big.json"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a hole, which takes no disk
-    with pytest.raises(Damaged, match="such a file has at most"):
+    with pytest.raises(Damaged, match="it has more than"):
         reading.read_json(path)
 
 
