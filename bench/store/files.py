@@ -157,9 +157,9 @@ def publish_folder(target: Path, files: dict[str, bytes], inside: Path) -> bool:
 
     Anything else in its place is set aside. `inside` is the folder of a claim, through which all of this goes.
     """
-    if target.is_dir():
-        return False
     if os.path.lexists(target):
+        if target.is_dir():  # asked second: what another process publishes in between is never set aside
+            return False
         set_aside(target, inside)
     with scratch(target, inside) as path:
         path.mkdir()
