@@ -55,14 +55,22 @@ def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
 
 def make_folder(folder: Path, inside: Path) -> None:
     """Make a folder and its parents, each by one rename out of `inside`; anything else in their place is set aside."""
-    if folder.is_dir():
+    if _has_folder(folder, inside):
         return
-    if os.path.lexists(folder):
-        set_aside(folder, inside)
     make_folder(folder.parent, inside)
     fresh = inside / uuid.uuid4().hex
     fresh.mkdir()
     publish(fresh, folder)
+
+
+def _has_folder(path: Path, inside: Path) -> bool:
+    """Say whether a folder is there; anything else in its place is set aside."""
+    if not os.path.lexists(path):
+        return False
+    if path.is_dir():  # asked second: what another process publishes in between is never set aside
+        return True
+    set_aside(path, inside)
+    return False
 
 
 def set_aside(path: Path, inside: Path | None = None) -> Path:
@@ -157,10 +165,8 @@ def publish_folder(target: Path, files: dict[str, bytes], inside: Path) -> bool:
 
     Anything else in its place is set aside. `inside` is the folder of a claim, through which all of this goes.
     """
-    if os.path.lexists(target):
-        if target.is_dir():  # asked second: what another process publishes in between is never set aside
-            return False
-        set_aside(target, inside)
+    if _has_folder(target, inside):
+        return False
     with scratch(target, inside) as path:
         path.mkdir()
         for name, content in files.items():

@@ -111,7 +111,7 @@ def test_a_folder_is_published_once(tmp_path: Path, inside: Path) -> None:
 def test_of_many_publishers_at_once_exactly_one_is_told_that_it_was_first(
     tmp_path: Path, inside: Path, attempt: int
 ) -> None:
-    target, told = tmp_path / f"key {attempt}", []
+    target, told = tmp_path / f"below {attempt}" / "key", []
     gate = threading.Barrier(8)
 
     def publish(number: int) -> None:
@@ -125,7 +125,8 @@ def test_of_many_publishers_at_once_exactly_one_is_told_that_it_was_first(
         thread.join()
     (first,) = [number for was_first, number in told if was_first]
     assert (target / "who").read_text() == str(first)
-    assert names(tmp_path) == [target.name, "own"]
+    assert names(target.parent) == ["key"]
+    assert names(tmp_path) == [target.parent.name, "own"]
     assert names(inside) == []
 
 
