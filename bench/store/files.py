@@ -54,13 +54,15 @@ def scratch(target: Path, inside: Path | None = None) -> Iterator[Path]:
 
 
 def make_folder(folder: Path, inside: Path) -> None:
-    """Make a folder and its parents, each by one rename out of `inside`; anything else in their place is set aside."""
+    """Make a folder and its parents, each by a path through `inside`; anything else in their place is set aside.
+
+    Made and not renamed, because a rename takes the place of an empty folder that another process is about to fill.
+    """
     if _has_folder(folder, inside):
         return
     make_folder(folder.parent, inside)
-    fresh = inside / uuid.uuid4().hex
-    fresh.mkdir()
-    publish(fresh, folder)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(inside / os.path.relpath(folder.parent.resolve(), inside.resolve()) / folder.name)
 
 
 def _has_folder(path: Path, inside: Path) -> bool:
