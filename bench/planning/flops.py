@@ -47,21 +47,20 @@ def count_step_flops(
 ) -> dict[str, int]:
     """Count algorithmic FLOPs (matmul, convolution) of a step of each phase, forward and backward, not recomputed.
 
-    Towers, which are on meta and may be changed, are counted with at most TOWER_ROWS rows, and scaled by B / rows.
-    Pairwise losses are counted on real tensors with at most 64 rows, because they may look at values, and scaled by
-    (B / rows)^2. passes: as `count_flops` takes them.
+    Method and towers may be changed. Towers, which are on meta, are counted with at most TOWER_ROWS rows, and scaled
+    by B / rows. Pairwise losses are counted on real tensors with at most 64 rows, because they may look at values, and
+    scaled by (B / rows)^2. passes: as `count_flops` takes them.
     """
     rows, small = min(batch, TOWER_ROWS), min(batch, 64)
     of_step: dict[str, int] = {}
     for phase in method.phases():
         encoding, z = tower_flops(method, towers, rows, image_size, phase, passes)
         leaves = {name: example_leaf(x, small) for name, x in z.items()}
-        loss_method = copy.deepcopy(method)
         with FlopCounterMode(display=False) as loss_counter:
             with torch.no_grad():
-                observed = loss_method.observe(leaves, Batch(torch.arange(small), clock_of(phase)))
-                observed = loss_method.draw(leaves, observed, slice(0, small))
-            torch.stack(_terms(loss_method.loss(leaves, observed, slice(0, small)))).sum().backward()
+                observed = method.observe(leaves, Batch(torch.arange(small), clock_of(phase)))
+                observed = method.draw(leaves, observed, slice(0, small))
+            torch.stack(_terms(method.loss(leaves, observed, slice(0, small)))).sum().backward()
         pairwise = (batch / small) ** 2
         of_step[phase.name] = round(encoding * batch / rows) + round(loss_counter.get_total_flops() * pairwise)
     return of_step
@@ -185,9 +184,7 @@ def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
         with contextlib.suppress(Exception):  # whatever it is, real towers decide
             towers, passes = meta_towers(run, inputs)
             method = hyperparameters.make_method(run.method, None, run.config, inputs.facts)
-            kind = registry.find_method(run.method)
-            changed = kind.prepare is not Adapter.prepare or kind.side != "none"
-            return _prepared_prices(method, towers.copied() if changed else towers, run, passes)
+            return _prepared_prices(method, towers.copied() if _changes_towers(method) else towers, run, passes)
     towers, method = build_model(run, inputs)
     try:
         return _prepared_prices(method, towers, run, {})
@@ -198,6 +195,11 @@ def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
         path = str(registry.method_source(run.method).path)
         line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), 1)
         raise UserError(f"{path}:{line}: counting a step failed: {type(error).__name__}: {error}") from error
+
+
+def _changes_towers(method: Method) -> bool:
+    """Say whether towers prepared for a method may differ from others."""
+    return type(method).prepare is not Adapter.prepare or method.side != "none"
 
 
 class _ValuesLeft(TorchDispatchMode):
@@ -220,7 +222,8 @@ class _ValuesLeft(TorchDispatchMode):
 
 def _prepared_prices(method: Method, towers: OpenClipTowers, run: Run, passes: Passes) -> StepPrices:
     """Begin as the run does, and count. Method and towers are changed."""
-    with _ValuesLeft():  # type: ignore[no-untyped-call]
+    values_left = _ValuesLeft() if _changes_towers(method) else contextlib.nullcontext()  # type: ignore[no-untyped-call]
+    with values_left:
         prepare_model(method, towers, run, None, None, starts="files")
     towers.to("meta")
     phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())

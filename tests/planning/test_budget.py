@@ -80,7 +80,7 @@ def test_flops_of_a_step_equal_those_of_a_real_one() -> None:
     assert count_step_flops(method, towers.copied().to("meta"), 8, 32, {})["train"] == counter.get_total_flops()
 
 
-def test_counting_leaves_method_and_towers_as_they_were() -> None:
+def test_counting_leaves_towers_and_random_numbers_as_they_were() -> None:
     method, towers = tiny()
     before = {name: x.clone() for name, x in towers.state_dict().items()}
     state = torch.get_rng_state()
