@@ -153,6 +153,7 @@ def test_the_head_reads_the_last_layer_beside_the_plain_embedding(lab, towers):
     words = [set(caption) for caption in given_rows.tokens.tolist()]
     assert method.captions_with.tolist() == [sum(token in caption for caption in words) for token in range(64)]
     assert int(method.captions) == 4
+    assert method.monitor(z, {}) == {"tokens_seen": len(set.union(*words))}
 
 
 def test_the_features_of_a_map_are_its_mean():
@@ -166,16 +167,18 @@ def test_the_features_of_a_map_are_its_mean():
     torch.testing.assert_close(embedding, visual(images))
 
 
-@pytest.mark.parametrize("pool", ["avg", ""])
-def test_the_features_of_timms_towers_come_before_their_classifier(pool):
-    trunk = timm.create_model("test_resnet", num_classes=16 if pool else 0, global_pool=pool).eval()
+@pytest.mark.parametrize(
+    ("name", "pool", "places"), [("test_resnet", "avg", (2, 3)), ("test_resnet", "", (2, 3)), ("test_vit", "", 1)]
+)
+def test_the_features_of_timms_towers_come_before_their_classifier(name, pool, places):
+    trunk = timm.create_model(name, num_classes=16 if pool else 0, global_pool=pool).eval()
     visual = nn.Module()
     visual.trunk, visual.head = trunk, nn.Sequential()
-    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(2, 3, *trunk.default_cfg["input_size"][1:], generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         embedding, pooled = _with_features(visual, images)
         features = trunk.forward_features(images)
-    torch.testing.assert_close(pooled, features.mean((2, 3)))
+    torch.testing.assert_close(pooled, features.mean(places))
     torch.testing.assert_close(embedding, trunk(images))
 
 
