@@ -184,7 +184,9 @@ def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
         with contextlib.suppress(Exception):  # whatever it is, real towers decide
             towers, passes = meta_towers(run, inputs)
             method = hyperparameters.make_method(run.method, None, run.config, inputs.facts)
-            return _prepared_prices(method, towers.copied() if _changes_towers(method) else towers, run, passes)
+            kind = registry.find_method(run.method)
+            changed = kind.prepare is not Adapter.prepare or kind.side != "none"
+            return _prepared_prices(method, towers.copied() if changed else towers, run, passes)
     towers, method = build_model(run, inputs)
     try:
         return _prepared_prices(method, towers, run, {})
@@ -195,11 +197,6 @@ def _step_prices(run: Run, inputs: Inputs) -> StepPrices:
         path = str(registry.method_source(run.method).path)
         line = next((frame.lineno for frame in reversed(frames) if frame.filename == path), 1)
         raise UserError(f"{path}:{line}: counting a step failed: {type(error).__name__}: {error}") from error
-
-
-def _changes_towers(method: Method) -> bool:
-    """Say whether towers prepared for a method may differ from others."""
-    return type(method).prepare is not Adapter.prepare or method.side != "none"
 
 
 class _ValuesLeft(TorchDispatchMode):
@@ -222,8 +219,7 @@ class _ValuesLeft(TorchDispatchMode):
 
 def _prepared_prices(method: Method, towers: OpenClipTowers, run: Run, passes: Passes) -> StepPrices:
     """Begin as the run does, and count. Method and towers are changed."""
-    values_left = _ValuesLeft() if _changes_towers(method) else contextlib.nullcontext()  # type: ignore[no-untyped-call]
-    with values_left:
+    with _ValuesLeft():  # type: ignore[no-untyped-call]
         prepare_model(method, towers, run, None, None, starts="files")
     towers.to("meta")
     phases = tuple(Phase(phase.name, phase.share, phase.lr_scale) for phase in method.phases())
