@@ -130,6 +130,19 @@ def test_of_many_publishers_at_once_exactly_one_is_told_that_it_was_first(
     assert names(inside) == []
 
 
+def test_an_empty_folder_that_another_process_has_just_made_stays(
+    tmp_path: Path, inside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files that the other one is about to put there are looked up in the folder itself, not by its name."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    before = folder.stat().st_ino
+    monkeypatch.setattr(files, "_has_folder", lambda path, _: path != folder)  # it was not there at the last look
+    files.make_folder(folder, inside)
+    assert folder.stat().st_ino == before
+    assert names(inside) == []
+
+
 def test_removing_what_is_not_there_is_nothing(tmp_path: Path) -> None:
     files.remove(tmp_path / "none")
     (tmp_path / "file").write_text("x")
