@@ -30,7 +30,10 @@ def question(results: Results) -> str:
 
 
 def verdict(results: Results) -> str:
-    """The answer in one sentence: which methods are significantly better than the baseline, and under which noises."""
+    """The answer in one sentence: which methods are significantly better than the baseline, and under which noises.
+
+    The largest gain comes first.
+    """
     base, blocks = results.named(results.baseline), tested_contrasts(results.longest)
     if not blocks:
         return f"No answer yet: a test takes {MINIMUM} seeds that a method has in common with {base}."
@@ -40,6 +43,7 @@ def verdict(results: Results) -> str:
     for count in range(len(blocks), 0, -1):
         if not (labels := [label for label, often in times.items() if often == count]):
             continue
+        labels.sort(key=lambda label: -max(one.gains[label].value for one in blocks if "better" in one.verdicts(label)))
         noises = [one.noise for one in blocks if any("better" in one.verdicts(label) for label in labels)]
         cleans = {results.clean(noise) for noise in noises}  # several, if noises have different longest budgets
         clean = next((one for one in headline_contrasts(results) if cleans == {one.noise}), None)
