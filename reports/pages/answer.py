@@ -30,10 +30,7 @@ def question(results: Results) -> str:
 
 
 def verdict(results: Results) -> str:
-    """The answer in one sentence: which methods are significantly better than the baseline, and under which noises.
-
-    The largest gain comes first.
-    """
+    """The answer in one sentence: which methods are significantly better, largest gain first, under which noises."""
     base, blocks = results.named(results.baseline), tested_contrasts(results.longest)
     if not blocks:
         return f"No answer yet: a test takes {MINIMUM} seeds that a method has in common with {base}."
