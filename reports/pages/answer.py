@@ -35,13 +35,13 @@ def verdict(results: Results) -> str:
     if not blocks:
         return f"No answer yet: a test takes {MINIMUM} seeds that a method has in common with {base}."
     where = _under([one.noise for one in blocks])
-    times = {label: sum("better" in one.verdicts(label) for one in blocks) for label in results.ranked}
+    wins = {label: [one for one in blocks if "better" in one.verdicts(label)] for label in results.ranked}
     parts = []
     for count in range(len(blocks), 0, -1):
-        if not (labels := [label for label, often in times.items() if often == count]):
+        if not (labels := [label for label, won in wins.items() if len(won) == count]):
             continue
-        labels.sort(key=lambda label: -max(one.gains[label].value for one in blocks if "better" in one.verdicts(label)))
-        noises = [one.noise for one in blocks if any("better" in one.verdicts(label) for label in labels)]
+        labels.sort(key=lambda label: -max(one.gains[label].value for one in wins[label]))
+        noises = list(dict.fromkeys(one.noise for label in labels for one in wins[label]))
         cleans = {results.clean(noise) for noise in noises}  # several, if noises have different longest budgets
         clean = next((one for one in headline_contrasts(results) if cleans == {one.noise}), None)
         found = [f"{results.named(label)}{on_clean(clean, label, ' (', ')')}" for label in labels]
