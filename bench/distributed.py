@@ -54,7 +54,7 @@ class Group:
 
     @torch.no_grad()
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum gradients over ranks, one flat message a dtype. A parameter without one gets zeros, in any world."""
+        """Sum gradients over ranks, one flat message per dtype. A parameter without one gets zeros, in any world."""
         by_dtype: dict[torch.dtype, list[Tensor]] = {}
         for parameter in parameters:
             if parameter.grad is None:
@@ -106,7 +106,7 @@ ALONE = Group()  #: a process without others
 
 
 def join_group(rank: int, world: int, meeting: Store, near: bool) -> None:
-    """Make this process one of `world`, which find each other through `meeting`; `current()` then says so.
+    """Make this process one of `world`, which find each other through `meeting`; `current_group()` then returns it.
 
     near: all are on this machine. Tensors on GPUs travel by NCCL, the others by gloo.
     """
@@ -124,6 +124,6 @@ def leave_group() -> None:
 
 def current_group() -> Group:
     """The group torch.distributed was initialised with, or a group of one."""
-    if dist.is_available() and dist.is_initialized():
+    if dist.is_initialized():
         return Group(dist.get_rank(), dist.get_world_size())
     return ALONE

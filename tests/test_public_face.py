@@ -121,7 +121,7 @@ def test_a_dry_run_lists_the_runs_and_what_is_left_and_trains_nothing(
     assert status["note"].tolist() == ["", "job 17 unknown (no squeue here)"]
     done = bench.dry_run(folder / "face.yaml", folder / "out")
     assert [line.split()[1] for line in done] == ["stored", "done", "done"]
-    for options, message in (({"utilisation": 0.3}, "--utilisation 0.3: is of a card"),):
+    for options, message in (({"utilisation": 0.3}, "--utilisation 0.3: applies to a GPU"),):
         with pytest.raises(bench.UserError, match=message):
             bench.dry_run(folder / "face.yaml", tmp_path, **options)
 

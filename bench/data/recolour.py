@@ -30,9 +30,9 @@ def auto_augment(image: Image.Image, draws: Sequence[float]) -> Image.Image:
     """CyCLIP's second view: torchvision's AutoAugment with ImageNet's policies, seeded by two draws."""
     import torch
 
-    from bench.machine.torchvision_fix import prepare_torchvision
+    import bench.machine.torchvision_fix  # noqa: F401  before torchvision
 
-    prepare_torchvision()
+    # isort: split
     from torchvision.transforms import AutoAugment
 
     with torch.random.fork_rng(devices=[]):  # AutoAugment draws from torch's global generator alone

@@ -82,10 +82,10 @@ def work_on_run(
                     progress.stage(line)
             execute_run(one, store, RunWriter(claim) if claim else None, progress, should_stop, track, reader)
 
-    if ranks.rank:
-        refusal: tuple[RunOutcome, str] | None = ranks.first()
-        return refusal or _guarded(one, None, action)
     try:
+        if ranks.rank:
+            refusal: tuple[RunOutcome, str] | None = ranks.first()
+            return refusal or _guarded(one, None, action)
         with ExitStack() as held:
             try:
                 claim = held.enter_context(out.claim())

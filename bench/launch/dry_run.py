@@ -47,7 +47,7 @@ def dry_run(
     >>> print(*bench.dry_run("quickstart"), sep="\\n")  # doctest: +SKIP
     """
     if utilisation is not None and gpu is None:
-        raise UserError(f"--utilisation {utilisation:g}: is of a card; name it with --gpu")
+        raise UserError(f"--utilisation {utilisation:g}: applies to a GPU; name one with --gpu")
     for file in plugins:
         registry.add_plugin(file)
     asked = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)

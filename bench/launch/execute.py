@@ -76,9 +76,9 @@ def execute_run(
                 own.write_json("environment.json", environment(job.device, job.group.world))
                 budget, paid = planned.run.budget, reference.ledger() if reference else None
                 spent = scored_pairs.scoring_cost(scoring, planned.resolved.scoring_flops, inputs, own)
-                own.write_json(
-                    "ledger.json", ledger.statement(budget.kind, budget.value, planned.resolved, paid, spent)
-                )
+                measured = own.ledger().get("evaluate_seconds", 0.0)  # of an earlier training whose weights are gone
+                statement = ledger.statement(budget.kind, budget.value, planned.resolved, paid, spent)
+                own.write_json("ledger.json", {**statement, "evaluate_seconds": measured})
             _evaluate(planned, inputs, out, job, progress, todo.points)
         if own and not own.finished:
             own.set_status("done", step=steps, steps=steps)

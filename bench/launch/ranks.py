@@ -39,7 +39,7 @@ def gpu_count() -> int:
 
 
 class RankFailed(Exception):
-    """Another rank failed first; `error_status` is its error as a status holds it."""
+    """Another rank failed first; `described` is its error as a status holds it."""
 
     def __init__(self, rank: int, message: str, error: dict[str, Any]) -> None:
         super().__init__(f"rank {rank}: {message}")

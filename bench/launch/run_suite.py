@@ -38,8 +38,8 @@ def run_suite(
     suite: a loaded suite, a YAML file, or the name of a shipped suite. results: the folder of the store. only, seeds:
     the label and the seed to run, or several; empty means all. jobs: runs at a time, by default as many as suit this
     machine. gpus, processes: ranks per run. launcher: "local", "slurm" or "ray". track: a tracker, such as "wandb".
-    plugins: files with methods that the suite's YAML names; their code is run. A suite that is loaded before needs
-    `bench.add_plugin` before that.
+    plugins: files with methods that the suite's YAML names; their code is run. If you pass a loaded suite, call
+    `bench.add_plugin` before you load it.
     Trials of the suite's `tune` come first; if one of them is not finished, no other run is started.
 
     A run that fails does not stop the others. Progress goes to stderr. Raises UserError, before anything is trained,

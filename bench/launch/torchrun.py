@@ -44,7 +44,7 @@ class RankPlace:
 
     @property
     def near(self) -> bool:
-        """Return whether the address leads back to the machine that names it, so that all ranks are on this machine."""
+        """Return whether the address is a loopback address, so that all ranks are on this machine."""
         try:
             return ipaddress.ip_address(self.address).is_loopback
         except ValueError:
@@ -137,7 +137,7 @@ def meet_ranks(here: RankPlace) -> Ranks:
     gpus = gpu_count()
     if gpus and here.local_rank >= gpus:
         raise UserError(
-            f"LOCAL_RANK: {here.local_rank}, but this machine has {gpus} GPUs; start a rank a GPU: "
+            f"LOCAL_RANK: {here.local_rank}, but this machine has {gpus} GPUs; start one rank per GPU: "
             f"torchrun --nproc-per-node {gpus}"
         )
     if gpus:

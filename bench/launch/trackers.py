@@ -6,6 +6,7 @@ A process checks its claim before it sends, so one that lost the claim at most f
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -23,7 +24,7 @@ from bench.store import Claim, ClaimLost, Record, RunStore, RunWriter
 
 
 class Sink(Protocol):
-    """The receiver of points. Opening one deletes what an earlier process sent of the same run."""
+    """The receiver of points. Opening one makes sure that nothing an earlier process sent of this run appears twice."""
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
         """Send the metrics of one training step."""
@@ -142,7 +143,7 @@ class Tracked(RunWriter):
         if isinstance(sent, Record):
             protocol = sent.protocol if "-" in sent.protocol else ""  # the name of the common protocol is left out
             parts = (protocol, sent.dataset, sent.task, sent.metric, sent.score)
-            self._sink.record("/".join(filter(None, parts)), sent.at, round(sent.at * self.steps), sent.value)
+            self._sink.record("/".join(filter(None, parts)), sent.at, math.ceil(sent.at * self.steps), sent.value)
         else:
             numbers = {name: value for name, value in flattened(sent, "/") if isinstance(value, int | float)}
             del numbers["step"]

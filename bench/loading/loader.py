@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bench.arrays import Ints
-from bench.data.noise.manifest import Noise, draw_captions, drawn_of
+from bench.data.noise.manifest import Noise, drawn_of
 from bench.data.order import steps_per_epoch
 from bench.data.pairs import Pairs
 from bench.loading.workers import Prefetcher, buffer_sizes
@@ -86,7 +86,7 @@ class RowMaker:
     """Turns `RowRequest` into `PreparedRows`, in this process or in another one."""
 
     pairs: Pairs
-    noise: Noise | None
+    noise: Noise
     tokenizer: Callable[[list[str]], Tensor]
     seed: int
     recipe: str
@@ -94,15 +94,15 @@ class RowMaker:
 
     @cached_property
     def _texts(self) -> list[tuple[str, ...]]:
-        return (self.noise or Noise()).texts(self.pairs, np.arange(len(self.pairs)))
+        return self.noise.texts(self.pairs, np.arange(len(self.pairs)))
 
     def __call__(self, asked: RowRequest) -> PreparedRows:
         """Return pixels, captions and tokens. Raises UserError if an image cannot be read."""
         if len(self.pairs) > MAX_KEPT_TEXTS:
-            captions = draw_captions(self.pairs, self.noise, asked.donors, asked.epoch, self.seed)
+            texts = self.noise.texts(self.pairs, asked.donors)
         else:
             texts = [self._texts[row] for row in asked.donors.tolist()]
-            captions = drawn_of(texts, asked.donors, asked.epoch, self.seed)
+        captions = drawn_of(texts, asked.donors, asked.epoch, self.seed)
         pixels = [
             torch.from_numpy(self.pairs.sampled(asked.rows, asked.epoch, self.seed, view, self.recipe))
             for view in range(self.views)
@@ -155,8 +155,8 @@ class Loader:
         device: torch.device,
         workers: int = 0,
     ) -> None:
-        self.pairs = pairs if noise is None else noise.applied(pairs)
-        self.noise, self.towers = noise, towers
+        self.noise, self.towers = Noise() if noise is None else noise, towers
+        self.pairs = self.noise.applied(pairs)
         self.batch, self.seed, self.recipe = batch, seed, recipe
         self.batches = Batches(self.pairs, batch, seed)
         self.dtype, self.device, self.workers = dtype, device, workers
@@ -211,7 +211,7 @@ class Loader:
     def _asked(self, step: int, share: slice, size: int) -> Iterator[RowRequest]:
         """The rows of each micro-batch of a step."""
         rows, epoch = self.batches.rows(step)
-        donors = rows if self.noise is None else rows[self.noise.donors_in_batch(step, self.batch)]
+        donors = rows[self.noise.donors_in_batch(step, self.batch)]
         return RowRequest(rows[share], donors[share], epoch).parts(size)
 
     def _start(self, step: int, share: slice, size: int, views: int) -> None:

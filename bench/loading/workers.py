@@ -107,7 +107,8 @@ def buffer_sizes(size: int, rows: int, workers: int, ranks: int) -> tuple[int, i
     """Return the rows of a chunk and the rows to buffer, for rows of `size` bytes each.
 
     At most `rows` rows are buffered, and fewer if the shared memory of this machine is too small for them. A chunk has
-    BYTES, if that is more than CHUNK rows and every worker has two of them to make. Without workers none are buffered.
+    CHUNK_BYTES, or CHUNK_ROWS rows if these are more, but every worker has two to make. Without workers no row is
+    buffered.
     """
     chunk = max(CHUNK_ROWS, CHUNK_BYTES // size)
     if not workers:

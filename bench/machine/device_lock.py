@@ -32,7 +32,7 @@ def hold_device(alone: bool) -> Iterator[None]:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UserError(f"{path}: cannot be opened for a lock, remove it: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be opened as a lock file: {error.strerror}; remove it") from error
     try:
         if os.fstat(descriptor).st_uid != os.getuid():
             raise UserError(f"{path}: should be yours; remove it, or set TMPDIR to a folder of your own")

@@ -8,6 +8,7 @@ import importlib.metadata
 import os
 import platform
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -86,5 +87,6 @@ def peak_memory(device: torch.device) -> int:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

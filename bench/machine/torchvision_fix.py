@@ -15,9 +15,9 @@ _KEPT_ALIVE: list[torch.library.Library] = []
 
 
 def prepare_torchvision() -> None:
-    """Declare torchvision's schemas if its compiled operators do not load. Further calls do nothing."""
+    """Declare torchvision's schemas if its compiled operators do not load."""
     spec = importlib.util.find_spec("torchvision")
-    if spec is None or spec.origin is None or _KEPT_ALIVE or hasattr(torch.ops.torchvision, "nms"):
+    if spec is None or spec.origin is None or hasattr(torch.ops.torchvision, "nms"):
         return
     try:
         torch.ops.load_library(Path(spec.origin).parent / "_C.so")

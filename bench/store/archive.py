@@ -55,7 +55,7 @@ def _extract(tar: tarfile.TarFile, folder: Path, limit: int, most: int) -> None:
         if place.is_absolute() or ".." in place.parts or not (member.isreg() or member.isdir()) or member.issparse():
             raise UserError(f"{member.name}: a store holds only files and folders below it")
         if len(place.parts) > MAX_PARTS or any(len(os.fsencode(part)) > MAX_PART_BYTES for part in place.parts):
-            raise UserError(f"{member.name[:80]}: the name is longer than names of a store are")
+            raise UserError(f"{member.name[:80]}: the name is longer than any name in a store")
         if place in made and member.isreg():
             raise UserError(f"{member.name}: appears twice in it")
         made |= {place, *place.parents}  # folders that no member names are made as well

@@ -17,7 +17,8 @@ from typing import Any
 from bench.errors import nearest
 
 ContentCheck = Callable[[Any], str]
-Shape = Any  #: Check | list[Shape] | dict[str, Shape]
+STATES = ("running", "interrupted", "failed", "done")  #: of a run
+Shape = Any  #: ContentCheck | list[Shape] | dict[str, Shape]
 
 
 def complaint(value: Any, model: str) -> str:
@@ -81,7 +82,7 @@ _NUMBER = _kind(_is_number, "a finite number")
 _AMOUNT = _kind(lambda value: _is_number(value) and value >= 0, "a non-negative finite number")
 _POSITIVE = _kind(lambda value: _is_number(value) and value > 0, "a positive finite number")
 _SHA256 = _kind(lambda value: type(value) is str and re.fullmatch("[0-9a-f]{64}", value) is not None, "64 hex digits")
-_STATE = _kind(lambda value: value in ("running", "interrupted", "failed", "done"), "a state of a run")
+_STATE = _kind(lambda value: value in STATES, "a state of a run")
 _PHASES = _kind(_is_phases, "a list of names, each with a number of steps")
 _PLACE = _kind(_is_pair, "the label of a noise and a seed")
 _RANGE = _kind(lambda value: type(value) is list and len(value) == 2 and all(map(_is_number, value)), "two numbers")

@@ -107,7 +107,7 @@ class Fence:
                 os.close(descriptor)
 
     def renew(self, name: str, content: bytes | None = None) -> None:
-        """Replace a file that grows by one with this content, by default its own; descriptors of the old one are cut.
+        """Replace an append-only file by a new one with this content, by default its own; open descriptors are cut.
 
         The bytes are on the disk when this returns.
         """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from methods.protocol import Diagnostic
 
 BINS = 40
-STORED_DIGITS = 6  #: of stored numbers, which are drawn alone: further ones were a quarter of an archive
+STORED_DIGITS = 6  #: of stored numbers, which are only plotted; more digits made up a quarter of an archive
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 #: the last step's batch and the state; features of the final weights
 DiagnosticSource = Literal["training", "evaluation"]

@@ -1,6 +1,7 @@
 """Jobs of runs, of SLURM and of Ray: each is noted in a file next to its run. No torch.
 
-Where SLURM's stand one call of squeue says. Ray's end with the process that submitted them, so that process is noted.
+One call of squeue gives the states of all SLURM jobs. Ray's end with the process
+that submitted them, so that process is noted.
 """
 
 from __future__ import annotations

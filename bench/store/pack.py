@@ -25,7 +25,7 @@ from bench.store import files
 from bench.store.archive import SUM
 from bench.store.format import FORMAT, NAME
 from bench.store.reading import MAX_ARRAYS, MAX_LINES, Damaged, read_bytes
-from bench.store.run import HASHES, METRICS, RENEW_PLAN, RunStore, Store
+from bench.store.run import HASHES, METRICS, RunStore, Store
 from bench.store.verify import run_problems
 
 ARCHIVE_SUFFIX = ".tar.xz"
@@ -56,7 +56,7 @@ def pack_runs(suite: str, store: Store, target: Path, bundle: bool = False) -> P
         raise UserError(f"{target}: should be a file whose name ends in {ARCHIVE_SUFFIX}")
     plan = store.plan(suite)
     if plan is None:
-        raise UserError(f"{store.suite(suite) / 'plan.json'}: is not there; {RENEW_PLAN.format(suite)}")
+        raise UserError(f"{store.suite(suite) / 'plan.json'}: is not there; `bench run {suite} --plan-only` writes it")
     members = {NAME: files.dump({"format": FORMAT}), f"{suite}/plan.json": files.dump(plan)}
     unfinished, damaged, count, changed = [], [], 0, 0
     for identity, name in _planned(plan).items():

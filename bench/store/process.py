@@ -54,7 +54,7 @@ def process_identity() -> dict[str, Any]:
 
 
 def process_ended(pid: int) -> bool:
-    """Return whether this machine has no process of this number. A process that nobody waited for counts as there."""
+    """Return whether this machine has no process of this number. A zombie counts as running."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

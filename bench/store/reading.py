@@ -49,7 +49,7 @@ class Damaged(UserError):
 
 
 def _constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number that JSON knows")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 _strict, _loose = json.JSONDecoder(parse_constant=_constant).decode, json.JSONDecoder().decode
@@ -84,7 +84,7 @@ def _zip(path: str | Path, most: int | None = None) -> Iterator[zipfile.ZipFile 
             size = sum(part.file_size for part in archive.infolist())
             limit = os.fstat(file.fileno()).st_size if most is None else most
             if size > limit:
-                raise ValueError(f"its parts take {size:,} bytes, and not more than {limit:,} bytes")
+                raise ValueError(f"its parts take {size:,} bytes unpacked, but at most {limit:,} are allowed")
             yield archive
     except Exception as error:
         raise Damaged(path, f"is not a readable archive: {one_line(error, 120)}") from error

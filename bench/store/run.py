@@ -27,9 +27,7 @@ HASHES = "hashes.json"
 AGAIN_FOLDER = "again"  #: folder of a finished run in which weights that `bench store gc` removed are trained once more
 RENEW_PLAN = "delete it, and `bench run {} --plan-only` writes it again"  #: remedy, with the suite
 _RENEW_TRIALS = "delete it, and `bench run` writes it again"
-_RENEW_QUEUE = "delete it, and `bench run SUITE --plan-only` writes it again"
 RUN_ID = re.compile(r"[0-9a-f]{64}")
-STATES = ("running", "interrupted", "failed", "done")
 
 
 @dataclass(frozen=True)
@@ -269,7 +267,7 @@ class Store:
         The time is in nanoseconds, by the clock of the file system.
         """
         path = self.suite(suite) / QUEUE
-        content = reading.read_json(path, "queue", remedy=_RENEW_QUEUE)
+        content = reading.read_json(path, "queue", remedy=RENEW_PLAN.format(suite))
         return None if content is None else (content, path.stat().st_mtime_ns)
 
     def queues(self) -> list[str]:

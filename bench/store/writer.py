@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from bench.hashing import file_hash
 from bench.store import files, reading
 from bench.store.claim import Claim
-from bench.store.run import AGAIN_FOLDER, HASHES, METRICS, STATES, TRAIN_SECONDS, Record, RunStore, record_line
+from bench.store.content import STATES
+from bench.store.run import AGAIN_FOLDER, HASHES, METRICS, TRAIN_SECONDS, Record, RunStore, record_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -116,7 +117,7 @@ class RunWriter(RunStore):
     def charge_evaluation(self, seconds: float) -> None:
         """Add the seconds of a measured evaluation to the ledger, of a finished run too, unless it lost its ledger."""
         if ledger := self.ledger():
-            self._add("ledger.json", {**ledger, "evaluate_seconds": ledger["evaluate_seconds"] + seconds})
+            self._add("ledger.json", {**ledger, "evaluate_seconds": ledger.get("evaluate_seconds", 0.0) + seconds})
 
     def write_diagnostics(self, staying: list[dict[str, Any]], entries: list[dict[str, Any]]) -> None:
         """Write histograms of what the method learned (bench/store/histograms.py) next to the stored ones that stay."""

@@ -21,7 +21,7 @@ from bench.towers.build import OpenClipTowers
 from bench.towers.state_dicts import load_tensors, locate_weights, refuse_other_activation
 from bench.towers.tokenization import SmallVocabulary
 from bench.training.inputs import InputsReader
-from bench.training.job import fresh_towers, rebuilt_model
+from bench.training.job import fresh_towers, parameter_dtype, rebuilt_model
 from methods.base import Adapter
 from methods.protocol import Method
 
@@ -90,9 +90,9 @@ def _bare(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[O
     if isinstance(towers.tokenizer, SmallVocabulary) or scorer.run.towers.stored:
         what = "stored features" if scorer.run.towers.stored else "vocabulary"
         fix = "put settings.json of its run next to it, or name its architecture of open_clip: keep.towers"
-        raise UserError(f"{path}: does not say by which {what} it was trained; {fix}")
+        raise UserError(f"{path}: does not say which {what} it was trained with; {fix}")
     load_tensors(path, {"towers": towers})
-    dtype = torch.float64 if run.train.precision == "fp64" else torch.float32
+    dtype = parameter_dtype(run)
     return towers.to(device, dtype), Adapter(None, inputs.facts)
 
 

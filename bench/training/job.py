@@ -1,4 +1,4 @@
-"""One run from its settings to its records: its inputs and address, its steps, training, evaluation."""
+"""Builds the model of a run and its training, ready to start or to resume."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ from methods.base import stream
 from methods.protocol import Method
 
 Starts = Literal["all", "files", "none"]
-_DTYPES = {"fp64": torch.float64}  # parameters are fp32 otherwise; bf16 is an autocast type
+
+
+def parameter_dtype(run: Run) -> torch.dtype:
+    """Return the type of a run's parameters; bf16 is a type of autocast, so they are fp32 there too."""
+    return torch.float64 if run.train.precision == "fp64" else torch.float32
 
 
 def build_model(run: Run, inputs: Inputs) -> tuple[OpenClipTowers, Method]:
@@ -93,7 +97,7 @@ def prepare_model(
         torch.manual_seed(stream(run.seed, "preparation").initial_seed())
         method.prepare(towers)
     side_towers.hold_average(method, towers)
-    dtype = _DTYPES.get(run.train.precision, torch.float32)
+    dtype = parameter_dtype(run)
     towers.to(device, dtype)
     towers.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # halves a small ResNet's step on CPUs
     method.to(device, dtype)
@@ -133,7 +137,7 @@ def _refuse_other_words(run: Run) -> None:
     if "towers" in settings and learns_tokens(run.towers.text):
         of = settings["towers"].get("vocabulary_of") or settings["data"]["name"]
         if of != (own := run.towers.vocabulary_of or run.data.name):
-            fix = f"say towers.vocabulary_of: {of}"
+            fix = f"set towers.vocabulary_of: {of}"
             raise UserError(f"start: {run.start}: has tokens of the captions of {of}, not of {own}; {fix}")
 
 
@@ -166,7 +170,7 @@ def make_job(
         batch=run.train.batch,
         seed=run.seed,
         recipe=run.train.augment,
-        dtype=_DTYPES.get(run.train.precision, torch.float32),
+        dtype=parameter_dtype(run),
         device=device,
         workers=0 if data_source(run.data).in_memory else worker_count(run.data.workers, current_group().world),
     )

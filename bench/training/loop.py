@@ -53,7 +53,7 @@ def _train(job: TrainingJob, books: Books) -> None:
     single = micro == share.stop - share.start
     norms = grouped_norms(towers)
     if norms and micro % norms[0].group:
-        raise ValueError(f"{micro} rows a forward pass are not a multiple of bn_group {norms[0].group}")
+        raise ValueError(f"a micro-batch of {micro} rows is not a multiple of bn_group {norms[0].group}")
     phases = {phase.name: phase for phase in method.phases()}
     optimiser: torch.optim.AdamW | None = None
     optimiser_state = books.resume()

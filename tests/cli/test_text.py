@@ -110,7 +110,7 @@ def test_folders_are_refused_where_a_file_has_their_name(tmp_path: Path, monkeyp
     ("arguments", "said"),
     [
         (["--gpu", "a100"], "--gpu and --utilisation estimate hours; they need --dry-run"),
-        (["--dry-run", "--utilisation", "0.5"], "--utilisation 0.5: is of a card; name it with --gpu"),
+        (["--dry-run", "--utilisation", "0.5"], "--utilisation 0.5: applies to a GPU; name one with --gpu"),
         (["--launcher", "slrum"], "--launcher 'slrum' should be 'local', 'slurm' or 'ray'; did you mean 'slurm'?"),
         (["--seeds", "0;1"], "--seeds 0;1: should be whole numbers separated by commas"),
     ],

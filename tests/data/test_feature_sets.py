@@ -21,12 +21,13 @@ from bench.data.features.about import IMAGE, INDEX, MAPPED, NAME, ROWS, TEXT, En
 from bench.data.features.pairs import evenly_spaced
 from bench.data.features.texts import TextPlan, text_hashes
 from bench.data.features.writing import Array, Content, write_feature_set
-from bench.data.noise.manifest import draw_captions
 from bench.data.noise.shuffled import shuffled_captions
 from bench.data.pairs import MemoryPairs, Pairs
 from bench.data.strings import TEXT_LISTS, Strings
 from bench.data.text_sets import ColumnPairs
 from bench.errors import UserError
+
+from .captions import draw_captions
 
 N, P, Q, VIEWS = 150, 4, 3, 3
 KEYS = [f"k{row:04d}" for row in range(N)]

@@ -21,10 +21,12 @@ import bench.data
 from bench import counter
 from bench.data import MemoryPairs
 from bench.data.noise.imported import import_ncr
-from bench.data.noise.manifest import caption_choice, draw_captions, noisy_mask
+from bench.data.noise.manifest import Noise, caption_choice, noisy_mask
 from bench.data.noise.shuffled import Resampled, shuffled_captions
 from bench.data.text_sets import TextSets
 from bench.errors import UserError
+
+from .captions import draw_captions
 
 WORDS = ["ant", "bee", "cat", "dog", "eel", "fox"]
 caption_lists = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=3), min_size=1, max_size=60)
@@ -348,7 +350,7 @@ def test_captions_are_drawn_by_seed_row_and_epoch():
     assert drawn != draw_captions(pairs, manifest, rows, 2, 1)
     sources = manifest.donors_of(rows)
     assert all(text in pairs.captions(int(row)) for text, row in zip(drawn, sources, strict=True))
-    clean = draw_captions(pairs, None, rows, 2, 0)
+    clean = draw_captions(pairs, Noise(), rows, 2, 0)
     untouched = ~noisy_mask(manifest, len(pairs))[rows]
     assert [t for t, u in zip(drawn, untouched, strict=True) if u] == [
         t for t, u in zip(clean, untouched, strict=True) if u

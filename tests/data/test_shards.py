@@ -26,6 +26,8 @@ from bench.data.source import data_source
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
+from .captions import draw_captions
+
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path, monkeypatch) -> Path:
@@ -280,7 +282,6 @@ def test_shards_may_move(toy, data_folder):
 
 
 def test_noise_and_its_captions(toy):
-    from bench.data.noise.manifest import draw_captions
     from bench.data.noise.shuffled import shuffled_captions
 
     pairs = indexed(toy)

@@ -21,10 +21,11 @@ from bench.console.progress import Progress
 from bench.errors import UserError
 from bench.launch.claimed import Call, mark_failed, work_on_run
 from bench.launch.launchers.local import run_all
+from bench.launch.ranks import Ranks
 from bench.planning import planner
 from bench.planning.outcomes import RunOutcomes, is_complete
 from bench.planning.planned import Planned
-from bench.store import RunStore, RunWriter, Store, files, writing
+from bench.store import ClaimLost, RunStore, RunWriter, Store, files, writing
 from bench.suite.suite import load_suite
 from bench.training import checkpoint
 
@@ -155,6 +156,19 @@ def test_a_training_that_slept_through_its_claim_writes_nothing_more(runs: list[
     assert falling.seen.keys() >= {"metrics.jsonl", "train_seconds", "settings.json", "status.json"}
     assert visible(falling.run) == falling.seen
     assert work_on_run(runs[0], store, Progress(io.StringIO()), lambda: False)[0] == "done"
+
+
+def test_a_further_rank_survives_the_loss_of_the_first_ones_claim(
+    runs: list[Planned], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an evaluation all ranks hear of it at the same time, and go on with the next run."""
+
+    def lose(*_: object) -> None:
+        raise ClaimLost
+
+    monkeypatch.setattr("bench.launch.claimed.execute_run", lose)
+    state, message = work_on_run(runs[0], store, Progress(io.StringIO()), lambda: False, ranks=Ranks(1, 2))
+    assert (state, "silent for too long" in message) == ("busy", True)
 
 
 class Full(Progress):

@@ -229,7 +229,7 @@ def test_another_vocabulary_is_refused(weights: Path, tmp_path: Path) -> None:
     shutil.copy(weights, bare)
     said = refused(suite_in(tmp_path, bare, *SMALL))
     assert said.startswith(
-        f"keep.weights of outside: {bare}: does not say by which vocabulary it was trained; put sett"
+        f"keep.weights of outside: {bare}: does not say which vocabulary it was trained with; put sett"
     )
     path = weights.parent / "settings.json"
     settings = json.loads(path.read_text())

@@ -30,13 +30,13 @@ def lines_of(first: int, last: int) -> list[dict[str, object]]:
 
 
 def interrupted(run: RunStore, name: str) -> None:
-    """A run of 40 steps that logs each tenth: it dies after 3 lines, and goes on from step 20."""
-    with writing(run) as writer, tracked_writer(writer, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
+    """A run of 41 steps that logs each tenth: it dies after 3 lines, and goes on from step 20."""
+    with writing(run) as writer, tracked_writer(writer, name, "clip, 40 % shuffled captions, seed 0", 41) as out:
         for line in lines_of(0, 3):
             out.append_metrics({**line, "step": int(str(line["step"])) * 10})
     with writing(run) as writer:
         writer.truncate_metrics(20)
-    with writing(run) as writer, tracked_writer(writer, name, "clip, 40 % shuffled captions, seed 0", 40) as out:
+    with writing(run) as writer, tracked_writer(writer, name, "clip, 40 % shuffled captions, seed 0", 41) as out:
         for line in lines_of(2, 4):
             out.append_metrics({**line, "step": int(str(line["step"])) * 10})
         out.write_records("half", [a_record(0.5, 0.25)], {})
@@ -57,7 +57,7 @@ def test_tensorboard_has_every_point_once(tmp_path: Path) -> None:
     assert points == {
         "loss": [(10 * n, pytest.approx(1 / (1 + n))) for n in range(4)],
         "terms/a": [(10 * n, 2.0 * n) for n in range(4)],
-        "emoji/iid/zero_shot/concept/top1/cosine": [(20, 0.25), (40, 0.75)],
+        "emoji/iid/zero_shot/concept/top1/cosine": [(21, 0.25), (41, 0.75)],
     }
     assert [line["step"] for line in run.metrics()] == [0, 10, 20, 30]
 

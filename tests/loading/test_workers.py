@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bench.data import MemoryPairs
+from bench.data.noise.manifest import Noise
 from bench.errors import UserError
 from bench.loading import workers
 from bench.loading.loader import RowMaker, RowRequest
@@ -87,7 +88,7 @@ def test_rows_become_views_captions_and_tokens():
     pixels = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 3), np.uint8)
     pairs = MemoryPairs.build("toy/train", "toy", list("abc"), [["x"]] * 3, {}, {}, pixels)
     rows = np.array([2, 0])
-    made = RowMaker(pairs, None, lambda captions: torch.zeros(len(captions), 1), 5, "emoji", 3)(
+    made = RowMaker(pairs, Noise(), lambda captions: torch.zeros(len(captions), 1), 5, "emoji", 3)(
         RowRequest(rows, rows, 4)
     )
     assert made.captions == ["x", "x"]

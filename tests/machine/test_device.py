@@ -61,7 +61,7 @@ def test_no_link_is_followed_and_the_lock_is_this_users(tmp_path: Path, monkeypa
     lock = lock_file()
     assert lock.parent == tmp_path
     lock.symlink_to(target)
-    with pytest.raises(UserError, match="lock: cannot be opened for a lock, remove it"), hold_device(alone=True):
+    with pytest.raises(UserError, match="lock: cannot be opened as a lock file"), hold_device(alone=True):
         pass
     lock.unlink()
     with hold_device(alone=True):
@@ -72,6 +72,6 @@ def test_no_link_is_followed_and_the_lock_is_this_users(tmp_path: Path, monkeypa
         pass
     lock.unlink()
     lock.mkdir()
-    with pytest.raises(UserError, match="cannot be opened for a lock, remove it"), hold_device(alone=True):
+    with pytest.raises(UserError, match="cannot be opened as a lock file"), hold_device(alone=True):
         pass
     assert target.read_text() == "precious"

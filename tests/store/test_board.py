@@ -288,7 +288,7 @@ FORGED = [
     (of_ledger(image_forwards=1.0), "ledger: image_forwards: is 1, and its steps take 128"),
     (of_ledger(train_seconds=0.0), "ledger: train_seconds: is 0, and 8 steps take time"),
     (of_ledger(spent_share=0.5), "ledger: spent_share: is 0.5, and its steps take 1"),
-    (large_arrays, r"outcomes.npz: .*its parts take 134,\d+,\d+ bytes, and not more than [0-9,]+ bytes"),
+    (large_arrays, r"outcomes.npz: .*its parts take 134,\d+,\d+ bytes unpacked, but at most [0-9,]+ are allowed"),
     (many_examples, r"n: is 1,099,511,627,776; an evaluation has 1 to"),
 ]
 

@@ -268,7 +268,7 @@ def test_a_checkpoint_of_another_run_is_moved_aside(finished: Path, store: Path,
 def test_a_checkpoint_is_not_unpacked(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "checkpoint.pt", "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("data.pkl", bytes(1 << 20))
-    with pytest.raises(Damaged, match=r"its parts take [0-9,]+ bytes, and not more than"):
+    with pytest.raises(Damaged, match=r"its parts take [0-9,]+ bytes unpacked, but at most"):
         reading.refuse_bad_archive(tmp_path / "checkpoint.pt")
 
 
@@ -378,7 +378,7 @@ def test_arrays_are_bounded_and_never_unpickled(tmp_path: Path) -> None:
         "b": [True],
     }
     assert reading.read_arrays(tmp_path / "none.npz") == {}
-    with pytest.raises(Damaged, match="more than 100 bytes"):
+    with pytest.raises(Damaged, match="but at most 100 are allowed"):
         reading.read_arrays(path, 100)
     np.savez(path, a=np.array([{}], dtype=object))
     with pytest.raises(Damaged, match="is not a readable archive"):

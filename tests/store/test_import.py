@@ -213,8 +213,8 @@ def packed(path: Path, *members: tuple[str, int], fill: int = 0) -> Path:
         ([("runs/a", 3 << 30)], "its size and the free disk allow"),
         ([("runs/a", -1024)], "cannot be unpacked|the free disk allow"),
         ([("runs/a", 0), ("runs/a", 0)], "runs/a: appears twice in it"),
-        ([("runs/" + "a" * 300, 0)], "the name is longer than names of a store are"),
-        ([("runs/" + "a/" * 20, 0)], "the name is longer than names of a store are"),
+        ([("runs/" + "a" * 300, 0)], "the name is longer than any name in a store"),
+        ([("runs/" + "a/" * 20, 0)], "the name is longer than any name in a store"),
     ],
 )
 def test_an_archive_is_bounded(here: Path, tmp_path: Path, members: list[tuple[str, int]], reason: str) -> None:

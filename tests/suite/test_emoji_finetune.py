@@ -87,7 +87,7 @@ def test_weights_of_other_words_are_refused(encoder: Path, tmp_path: Path) -> No
     run = load_suite("emoji_finetune", [SIZES % "", *SMALL, ROWS, start]).cells()[0]
     towers, method = build_model(run, InputsReader().for_model(run))
     with pytest.raises(
-        UserError, match=r"has tokens of the captions of emoji-a, not of emoji-b; say towers.vocabulary_of: emoj"
+        UserError, match=r"has tokens of the captions of emoji-a, not of emoji-b; set towers.vocabulary_of: emoj"
     ):
         prepare_model(method, towers, run, torch.device("cpu"), None)
 

@@ -217,11 +217,6 @@ def caption_choice(counts: Ints, rows: Ints, epoch: int, seed: int) -> Ints:
     return counter.integers_below(counts, counter.random_words(counter.word(seed, "captions", epoch), rows)[:, 0])
 
 
-def draw_captions(pairs: Pairs, noise: Noise | None, rows: Ints, epoch: int, seed: int) -> list[str]:
-    """Return the b captions that `rows` [b] train with in an epoch, drawn from the texts that the noise gives them."""
-    return drawn_of((noise or Noise()).texts(pairs, rows), rows, epoch, seed)
-
-
 def drawn_of(texts: Sequence[Sequence[str]], rows: Ints, epoch: int, seed: int) -> list[str]:
     """Return the text of each of `rows` [b] that it draws from its own `texts` in an epoch."""
     choice = caption_choice(np.array([len(t) for t in texts], np.int64), rows, epoch, seed)

@@ -72,7 +72,7 @@ LAUNCHERS: Registry[Launcher] = Registry(
             "ray",
             "as tasks of a Ray cluster, as the suite's ray section says",
             lazy(f"{__name__}.ray:prepare"),
-            lambda suite, given: given or math.ceil(suite.ray.gpus or 0),
+            lambda suite, given: math.ceil(suite.ray.gpus or 0) if given is None else given,
         ),
     ),
 )

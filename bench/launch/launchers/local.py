@@ -42,7 +42,7 @@ def prepare(suite: Suite, store: Store, options: LaunchOptions) -> Launch:
 def suitable_jobs(waiting: Sequence[Planned], ranks: int) -> int:
     """Return how many of the waiting runs are executed at the same time if the user does not say (`--jobs auto`).
 
-    It is one a GPU, or without GPUs one for each `train.threads` cores, as far as memory goes. One at a time if a
+    One per GPU, or without GPUs one for each `train.threads` cores, as far as memory goes. One at a time if a
     budget is in seconds, if a run has several processes, or if all of them are soon done.
     """
     flops = sum(one.resolved.flops for one in waiting)
@@ -77,7 +77,7 @@ def refuse_sharing(timed: bool, options: LaunchOptions) -> None:
         )
     if timed and options.ranks > 1:
         raise UserError(
-            f"{options.ranks} processes a run: budgets in device seconds are calibrated on one device; use one, or a "
+            f"{options.ranks} processes per run: budgets in device seconds are calibrated on one device; use one, or a "
             "budget in epochs, samples or flops"
         )
 

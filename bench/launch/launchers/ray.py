@@ -108,14 +108,14 @@ class _Queue:
     _lost: list[_Attempt] = field(default_factory=list)  #: to be submitted again
 
     def make(self, planned: list[Planned], jobs: int) -> RunOutcomes:
-        """Execute every run that is not complete, at most `jobs` at a time but for 0; return when all have ended.
+        """Execute every run that is not complete, at most `jobs` at a time (0: no limit).
 
-        Raises DiskFull once the disk is full, when the others have stopped.
+        Returns when all have ended. Raises DiskFull once the disk is full, when the others have stopped.
         """
-        refuse_odd_shares(planned, self.call.options.ranks)
         planned, complete = split_complete(planned, self.call.store)
         self.call.summary.skipped += sorted(complete)
         waiting = [one for one in planned if one.id not in complete]
+        refuse_odd_shares(waiting, self.call.options.ranks)
         if waiting:
             self._say_what_is_asked(waiting)
         with stop_requests() as requested:
@@ -220,7 +220,7 @@ class _Queue:
             return mark_failed(one, self.call.store, message, {"type": type(error.cause).__name__, "message": message})
         except exceptions.RayError as error:
             return self._after_loss(attempt, one_line(error, 300), stopping)
-        if state == "busy" and attempt.losses:  # the lost process still seems to hold it
+        if state == "busy" and attempt.losses and not stopping:  # the lost process still seems to hold it
             return None
         return state, message
 

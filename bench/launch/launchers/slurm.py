@@ -63,8 +63,8 @@ def submit_all(planned: Sequence[Planned], call: Call, settings: SlurmSettings, 
     Logs lie below the suite's folder. Raises UserError if SLURM refuses, or if a batch does not divide among ranks.
     """
     store, options, summary = call.store, call.options, call.summary
-    refuse_odd_shares(planned, settings.nodes * options.ranks)
     planned, complete = split_complete(planned, store)
+    refuse_odd_shares([one for one in planned if one.id not in complete], settings.nodes * options.ranks)
     last = submitted_jobs(store.run(one.id) for one in planned)
     known = {identity: job.id for identity, job in last.items() if job.state is not None}
     left: list[Planned] = []
