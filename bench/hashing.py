@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,12 @@ class Absent:
 
 class MissingFile(UserError):
     """Weights or a vocabulary that a run's id needs are missing."""
+
+
+def sha256_order(texts: Sequence[str]) -> list[int]:
+    """Return the places 0..n-1 of texts in the order of their sha256."""
+    digests = [hashlib.sha256(text.encode()).digest() for text in texts]
+    return sorted(range(len(texts)), key=digests.__getitem__)
 
 
 def canonical(value: Any) -> str:

@@ -56,7 +56,7 @@ class EvaluationSet:
     def description(self) -> str:
         """One line for reports."""
         many = {
-            "classification": "not there yet",
+            "classification": "not downloaded yet",
             "retrieval": "captions of images",
             "association": "cues and images",
             "hierarchy": "captions in four levels",

@@ -1,6 +1,6 @@
 """Data selections: which training rows a run may see, whatever its method. `KEEPS` lists them.
 
-A new kind is one more entry of `KEEPS`, here or by `KEEPS.add(Keep(...))` from Python before the suite is loaded.
+A new kind is one more entry of `KEEPS`, here or by `KEEPS.add(DataSelection(...))` before the suite is loaded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SelectionInputs:
     seed: int
     share: float | None  #: share of the rows, if the kind takes one
     rows: int | None  #: number of rows, if the kind takes one
-    scores: Floats | None = None  #: [N] of the pairs under the run's scorer, `Keep.score`; None while it is not trained
+    scores: Floats | None = None  #: [N] of the pairs, `DataSelection.score`; None while the scorer is not trained
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class DataSelection:
     choose: Callable[[SelectionInputs], Ints]  #: the kept rows, int64 and rising; ValueError says why there are none
     takes: tuple[str, ...] = ()  #: keys besides the kind that it needs: "share", "rows"
     uses: str = ""  #: knowledge that no method has: "the truth"; such rows are marked, never ranked, never bold
-    truth_alone: bool = False  #: its rows follow from which pairs are clean; whose captions the others have is nothing
+    truth_alone: bool = False  #: its rows depend only on which pairs are clean; the others' captions have no effect
     reference_keeps_all: bool = False  #: a run that the method starts from sees all pairs
     scored: bool = False  #: `choose` asks for scores: a run of the same noise and seed on all pairs is trained first
     score: str = "cosine"  #: what the scorer says of a pair; "csd" needs variances; "s_clip_loss", "norm_sim"

@@ -1,8 +1,8 @@
 """Every kind of noise: an entry here is all that a suite, its runs, messages, reports and docs need of one.
 
 A new kind is one more entry of `KINDS`, here or by `KINDS.add(...)` from Python before the suite is loaded. `make`
-returns a `bench.data.noise.Noise`: a `NoiseManifest` (or a subclass of it, where a row's texts are edited or its image
-is changed) for a fixed kind, and any other `Noise` for a kind that is drawn again in every step.
+returns a `Noise` of `bench.data.noise.manifest`: a `NoiseManifest` (or a subclass of it, where a row's texts are edited
+or its image is changed) for a fixed kind, and any other `Noise` for a kind that is drawn again in every step.
 """
 
 from __future__ import annotations

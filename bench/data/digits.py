@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from bench.data.pairs import MemoryPairs
+from bench.hashing import sha256_order
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 TEMPLATES = ("{}", "the digit {}", "a drawing of the digit {}")
@@ -35,8 +35,8 @@ def load_digits(split: str, size: int) -> MemoryPairs:
         lines = np.loadtxt(file, delimiter=",")
     scans, drawn = lines[:, :-1].reshape(-1, 8, 8), lines[:, -1].astype(np.int64)
     keys = [f"digit-{i:04d}" for i in range(len(scans))]
-    chosen = set(sorted(keys, key=lambda key: hashlib.sha256(key.encode()).digest())[: round(TEST_SHARE * len(keys))])
-    rows = [i for i, key in enumerate(keys) if (key in chosen) == (split == "test")]
+    chosen = set(sha256_order(keys)[: round(TEST_SHARE * len(keys))])
+    rows = [i for i in range(len(keys)) if (i in chosen) == (split == "test")]
     grey = np.round(255 - scans * (255 / 16)).astype(np.uint8)
     side = (size, size)
     pixels = np.stack(

@@ -22,6 +22,7 @@ from PIL import Image
 from bench.arrays import Pixels
 from bench.data.pairs import MemoryPairs
 from bench.errors import UserError
+from bench.hashing import sha256_order
 from bench.tars import tar_members
 
 FOLDER = Path(__file__).parent / "emoji"
@@ -157,10 +158,9 @@ def half_of_concepts(pairs: MemoryPairs, name: str) -> MemoryPairs:
     Other labels keep all of their classes. Raises KeyError for another half.
     """
     concepts, split = pairs.classes["concept"], pairs.name.partition("/")[2]
-    by_hash = sorted(concepts, key=lambda concept: hashlib.sha256(concept.encode()).digest())
-    own = set(by_hash[HALVES[name] :: 2])
-    chosen = pairs.select(np.isin(pairs.labels["concept"], [at for at, one in enumerate(concepts) if one in own]))
-    names = tuple(concept for concept in concepts if concept in own)
+    own = sorted(sha256_order(concepts)[HALVES[name] :: 2])
+    chosen = pairs.select(np.isin(pairs.labels["concept"], own))
+    names = tuple(concepts[at] for at in own)
     places = {concept: at for at, concept in enumerate(names)}
     labels = np.asarray([places[concepts[at]] for at in chosen.labels["concept"].tolist()], np.int64)
     return replace(

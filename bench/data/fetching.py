@@ -54,9 +54,9 @@ def names_shards(url: str) -> bool:
 def fetch_shards(name: str, pattern: str, say: Callable[[str], None]) -> Path:
     """Copy training shards to the folder of the set `name` in the data folder, and return that folder.
 
-    pattern: URLs of tars with braces as in `sources.braces`; a shard's name is that of the last tar in its URL or its
-    command. Shards that are there stay, so a stopped copy resumes. say: takes a line for each file. Raises UserError if
-    a tar does not come whole, for a name that no set can have, and for two shards of one name.
+    pattern: URLs of tars with braces as in `sources.expand_braces`; a shard's name is that of the last tar in its URL
+    or its command. Shards that are there stay, so a stopped copy resumes. say: takes a line for each file. Raises
+    UserError if a tar does not come whole, for a name that no set can have, and for two shards of one name.
     """
     if not is_name(name):
         raise UserError(f"{name}: not a valid name of a training set; use only letters, digits and . _ + -")

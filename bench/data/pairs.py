@@ -230,10 +230,11 @@ class ExamplePair:
 
 def example_pairs(pairs: Pairs, rows: Ints) -> list[ExamplePair]:
     """Return some rows of any pairs of pictures. Raises UserError if they are stored features, or cannot be read."""
-    if isinstance(pairs, StoredFeatures):
+    images = pairs.images(rows)
+    if images.ndim != 4:
         raise UserError(f"{pairs.name}: its images are stored features, which have no pictures")
     examples = []
-    for row, pixels in zip(rows.tolist(), pairs.images(rows), strict=True):
+    for row, pixels in zip(rows.tolist(), images, strict=True):
         Image.fromarray(pixels).save(file := io.BytesIO(), "WEBP", lossless=True)
         examples.append(ExamplePair(pairs.captions(row), file.getvalue()))
     return examples

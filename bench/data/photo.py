@@ -145,9 +145,10 @@ def training_pixels(image: Image.Image, row: int, epoch: int, seed: int, view: i
     if do.before is not None:
         image = do.before(image, draws[23:])
     if do.scale is None:
-        return evaluation_pixels(image, size)
-    image = image.crop(_crop_box(image.size, do.scale, draws[:22]))
-    image = image.resize((size, size), Image.Resampling.BICUBIC)
+        image = Image.fromarray(evaluation_pixels(image, size))
+    else:
+        image = image.crop(_crop_box(image.size, do.scale, draws[:22]))
+        image = image.resize((size, size), Image.Resampling.BICUBIC)
     if do.flip and draws[22] < 0.5:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     if do.after is not None:

@@ -27,8 +27,9 @@ LABEL_LEVELS = ("group", "subgroup", "concept")
 def diagnose(features: Features, plan: EvaluationPlan, out: RunStore, manifest: NoiseManifest | None) -> None:
     """Store the diagnostics of final weights in the run, once per protocol, for data sets that the plan's tasks use.
 
-    `out` is a RunWriter, but for the further ranks of the features' group, which measure along. A following `evaluate`
-    finds what was extracted. No records are written. Raises FloatingPointError and UserError as `evaluate` does.
+    `out` is a RunWriter, but for the further ranks of the features' group, which measure along. A following
+    `evaluate_features` finds what was extracted. No records are written. Raises FloatingPointError and UserError as it
+    does.
     """
     protocol = plan.protocol.label
     measured = any(one["source"] == "evaluation" and one.get("protocol") == protocol for one in out.diagnostics())

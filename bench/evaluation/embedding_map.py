@@ -35,7 +35,7 @@ class EmbeddingMap:
 def map_rows(pairs: Pairs, count: int) -> Ints:
     """Return `count` rows, rising, the same for every run on these pairs; all rows if there are fewer.
 
-    They are drawn from the keys alone, so a share of them is corrupted that is near to the rate of the noise.
+    They are drawn from the keys alone, so the share of corrupted rows among them is close to the noise rate.
     """
     return np.sort(counter.hash_order(pairs.keys, b"embedding map")[:count])
 

@@ -57,7 +57,7 @@ def extract_images(
     """Extract features of all n images, or of `rows` [n], with the evaluation transform, in float32.
 
     "embedding": what the method compares, {"embedding": [n, D] unit, maybe "logvar": [n, D]}, on the towers' device;
-    "pooled": {"pooled": [n, P]} before the projection; "projected": {"projected": [n, D]} after it, not made unit.
+    "pooled": {"pooled": [n, P]} before the projection; "projected": {"projected": [n, D]} after it, not L2-normalised.
     These two, which only probes read, are in host memory: a probe's training rows may be more than a GPU holds.
     Pixels are normalised by `channels`, by default the towers' own. Of a `group` the first rank returns the features,
     and every other one {}. Raises UserError if an image cannot be read.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,6 +33,7 @@ from bench.evaluation.zero_shot import (
     log_likelihoods,
     predictions,
 )
+from bench.hashing import sha256_order
 from methods.base import spans
 from methods.protocol import Tensors
 
@@ -243,10 +243,8 @@ def _labelled(pairs: Pairs, task: Task, bench: MeasureInputs, kind: FeatureKind)
 
 def held_back(keys: Sequence[str], share: float) -> np.ndarray:
     """Return bool [n], true for the round(share * n) keys with the smallest sha256, independent of their order."""
-    digests = [hashlib.sha256(key.encode()).digest() for key in keys]
-    chosen = sorted(range(len(keys)), key=digests.__getitem__)[: round(share * len(keys))]
     mask = np.zeros(len(keys), dtype=bool)
-    mask[chosen] = True
+    mask[sha256_order(keys)[: round(share * len(keys))]] = True
     return mask
 
 

@@ -144,8 +144,8 @@ def adamw_probe(
     """Return bool [n]: whether CyCLIP's probe, trained without validation, is correct on `test` after the last epoch.
 
     Learning rate 0.005 falling as a cosine over the steps, weight decay 0.01 on the weights only, batches of 16; the
-    features are projected image embeddings, not made unit. Runs on `device`, by default the features' own, if it has
-    room for them, otherwise on the CPU.
+    features are projected image embeddings, not L2-normalised. Runs on `device`, by default the features' own, if it
+    has room for them, otherwise on the CPU.
     """
     batch, device = 16, device or train.table.device
     free = _free(device)

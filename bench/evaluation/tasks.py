@@ -1,4 +1,4 @@
-"""Data that a suite's tasks score, and the expected score of a random guess. Needs no torch."""
+"""Data that a suite's tasks score, and the expected score of a random guess."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def class_prompts(names: Sequence[str], templates: Sequence[str]) -> list[str]:
 def class_vectors(texts: Mapping[str, Tensor], templates: int) -> dict[str, Tensor]:
     """Average the features [C * K, D] of `class_prompts` to one vector for each class, [C, D].
 
-    The mean of unit vectors, made unit again (Radford et al. 2021, 3.1.4); the variance is the mean of the prompts'
-    variances, not divided by K again (ProLIP's code).
+    The L2-normalised mean of L2-normalised vectors (Radford et al. 2021, 3.1.4); the variance is the mean of the
+    prompts' variances, not divided by K again (ProLIP's code).
 
     official: github.com/naver-ai/prolip@59f6324 src/prolip/zero_shot_classifier.py
     (build_zero_shot_classifier_with_stds)
@@ -70,6 +70,7 @@ def inverse_temperature(
     The log-likelihood is concave in b, so the sign of its slope halves the interval of log b. Guo et al. (ICML 2017)
     call it temperature scaling. Raises FloatingPointError if features are not finite.
     """
+    require_finite(images["embedding"], classes["embedding"], offsets(classes, score))
     low, high = -np.log(MAX_SHARPNESS), np.log(MAX_SHARPNESS)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +58,7 @@ class ImageEncoder:
     def features(self, pixels: Pixels) -> npt.NDArray[Any]:
         """Map uint8 [b, scaled, scaled, 3] to float32 [b, P]."""
         weight, size = next(self.module.parameters()), self.preparation.size
-        margin = (pixels.shape[1] - size) // 2
+        margin = round((pixels.shape[1] - size) / 2)
         square = pixels[:, margin : margin + size, margin : margin + size]
         with torch.inference_mode():
             images = normalise(square, weight.device, self.preparation.channels).to(weight.dtype)
@@ -162,8 +163,7 @@ def _timm(given: str, device: torch.device) -> ImageEncoder:
     size = int(config["input_size"][-1])
     kernel = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
     mode = "squash" if config.get("crop_mode") == "squash" else "shortest"
-    scaled = size if mode == "squash" else round(size / float(config.get("crop_pct") or 1))
-    scaled += (scaled - size) % 2  # so that the crop of the centre has whole pixels
+    scaled = size if mode == "squash" else math.floor(size / float(config.get("crop_pct") or 1))
     resize = Resize(mode, kernel)  # type: ignore[arg-type]
     channels = (tuple(config["mean"]), tuple(config["std"]))
     return ImageEncoder(given, _frozen(made, device), made, ImagePreparation(scaled, size, channels, resize))

@@ -131,7 +131,7 @@ def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> No
     text = dict(towers.text.state_dict())
     if isinstance(towers.text, BertText):
         projection = text.pop("text_projection.weight")
-        text = {**{hf_name(name, "transformer."): x for name, x in text.items()}, "proj.weight": projection}
+        text = {**{hf_name(name): x for name, x in text.items()}, "proj.weight": projection}
     state |= {f"text.{name}": x for name, x in text.items()}  # under open_clip's names
     scale = getattr(getattr(method, "scale", None), "rho", None)  # a method need not have one
     state["logit_scale"] = scale.detach() if isinstance(scale, Tensor) else torch.tensor(math.log(1 / 0.07))  # CLIP's

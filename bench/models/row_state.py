@@ -87,7 +87,7 @@ def state_pictures(state: RowState, count: int) -> Iterator[tuple[str, list[tupl
     """
     pairs = state.noise.applied(state.pairs)
     for end, rows in zip(("Smallest", "Largest"), state.ends(count), strict=True):
-        pictures = zip(rows.tolist(), example_pairs(pairs, np.asarray(rows, dtype=np.int64)), strict=True)
+        pictures = zip(rows.tolist(), example_pairs(pairs, rows), strict=True)
         yield (
             f"{end} {state.name}",
             [

@@ -44,9 +44,9 @@ _DISTILLED = (
 )
 
 
-def hf_name(name: str, prefix: str = "") -> str:
-    """Return the name in transformers' BertModel of a parameter of `BertText`; the projection has none there."""
-    return prefix + theirs if (theirs := _renamed(name, _NAMES)) else name
+def hf_name(name: str) -> str:
+    """Return the name in open_clip's HFTextEncoder of a parameter of `BertText`; the projection has none there."""
+    return f"transformer.{theirs}" if (theirs := _renamed(name, _NAMES)) else name
 
 
 def _renamed(name: str, table: Iterable[tuple[str, str]]) -> str | None:

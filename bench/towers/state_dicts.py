@@ -56,7 +56,7 @@ def refuse_misfit(
 ) -> None:
     """Raise UserError that names the first `tensors` of `place`, each with its name there, that are not as `wanted`.
 
-    fresh: beginnings of names that may be lacking.
+    fresh: prefixes of names that may be missing.
     """
     wrong = [f"lacks {x} {_shape(wanted[x])}" for x in wanted if x not in tensors and not x.startswith(fresh)]
     for name, (given, x) in tensors.items():
@@ -86,7 +86,7 @@ def tensors_of(path: Path, bert: bool = False) -> dict[str, tuple[str, Tensor]]:
     for given, value in _entries(path).items():
         name = given.removeprefix("module.")
         top = name.split(".")[0]
-        if _UNUSED.search(name):
+        if top not in ("towers", "method") and _UNUSED.search(name):
             continue
         if top == "text" and bert:
             own = own_name(name.removeprefix("text.transformer."))
@@ -156,14 +156,14 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
     """
     assert isinstance(method, nn.Module)
     load_tensors(path, {"towers": towers})
-    given = {name[7:]: value for name, (_, value) in tensors_of(path).items() if name.startswith("method.")}
-    for name, value in _entries(path).items():
-        if name.removeprefix("module.") == "logit_scale":  # open_clip's name for ours
-            given["scale.rho"] = value
+    given = {name.removeprefix("module."): value for name, value in _entries(path).items()}
+    if "logit_scale" in given:  # open_clip's name for ours
+        given["method.scale.rho"] = given["logit_scale"]
     with torch.no_grad():
         for name, own in method.named_parameters():
-            if name in given and own.shape == given[name].shape:
-                own.copy_(given[name])
+            value = given.get(f"method.{name}")
+            if value is not None and own.shape == value.shape:
+                own.copy_(value)
 
 
 def refuse_other_activation(start: str, towers: TowerSettings, field: str = "start") -> None:

@@ -17,7 +17,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torchvision.transforms import AutoAugment, RandomResizedCrop
 
-from bench.catalogue.augmentations import fitting_augmentations
+from bench.catalogue.augmentations import AUGMENTATIONS, Augmentation, fitting_augmentations
 from bench.data import photo, recolour
 from bench.errors import UserError
 
@@ -222,6 +222,19 @@ def test_recipes_are_what_their_papers_say() -> None:
         for row in range(200)
     ]
     assert 60 <= sum(rising) <= 140
+
+
+def test_a_recipe_without_a_crop_may_flip() -> None:
+    image = picture((300, 200))
+    plain = photo.evaluation_pixels(image, 64)
+    AUGMENTATIONS.add(Augmentation("flip", "", {"photographs": lambda: photo.PhotoRecipe(flip=True)}))
+    try:
+        flipped = [photo.training_pixels(image, row, 0, 0, 0, "flip", 64) for row in range(40)]
+    finally:
+        AUGMENTATIONS.remove("flip")
+    same, mirrored = ([np.array_equal(one, other) for one in flipped] for other in (plain, plain[:, ::-1]))
+    assert 0 < sum(same) < 40
+    assert sum(same) + sum(mirrored) == 40
 
 
 def test_auto_augment_is_torchvisions() -> None:

@@ -96,6 +96,8 @@ def test_features_that_are_not_finite_are_refused() -> None:
     images["embedding"][3, 0] = torch.nan
     with pytest.raises(FloatingPointError, match="nothing can be ranked"):
         classify(images, classes, labels, "cosine")
+    with pytest.raises(FloatingPointError, match="nothing can be ranked"):
+        inverse_temperature(images, labels, classes, "cosine")
 
 
 def test_the_temperature_is_of_validation_and_the_rest_of_the_scored_images(model: Model) -> None:

@@ -138,9 +138,12 @@ def test_shots_have_their_label_and_few_images_are_taken_in_turns() -> None:
     assert torch.equal(bprw.labelled_rows(pairs, "concept", names, 2)[:, 0], rows[:, 0])
     for row, count in zip(rows.tolist(), counts.tolist(), strict=True):
         assert row == (row[:count] * 9)[:9]
-    novel = data.load_dataset("emoji/novel", 32).classes["concept"]
+    twice = ("missile", "missile", *names[2:])  # as in ImageNet
+    renamed = dataclasses.replace(pairs, classes={**pairs.classes, "concept": twice})
+    assert torch.equal(bprw.labelled_rows(renamed, "concept", twice, 9), rows)
+    novel = data.load_dataset("emoji/novel", 32)
     with pytest.raises(UserError, match=r"emoji/train has no image of \d+ classes, such as '"):
-        bprw.labelled_rows(pairs, "concept", novel, 5)
+        bprw.labelled_rows(pairs, "concept", (*names, *novel.classes["concept"]), 5)
 
 
 U = torch.tensor([[1.0, 2.0, 2.0, 9.0], [3.0, 4.0, 5.0, 6.0]])

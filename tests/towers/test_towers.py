@@ -229,7 +229,7 @@ def test_open_clips_names_of_bert_fit(tmp_path: Path, towers: dict[str, dict[str
 
     run = run_on(towers["rn50+bert"])
     (made, method), (other, _) = build(run), build(run)
-    text = {hf_name(name, "transformer."): x + 1 for name, x in made.text.state_dict().items()}
+    text = {hf_name(name): x + 1 for name, x in made.text.state_dict().items()}
     text["proj.weight"] = text.pop("text_projection.weight")
     state = {f"visual.{name}": x for name, x in made.visual.state_dict().items()}
     state |= {f"text.{name}": x for name, x in text.items()}

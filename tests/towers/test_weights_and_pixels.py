@@ -149,6 +149,22 @@ def test_weights_come_back_from_every_form_of_file(tmp_path: Path, form: str) ->
     assert not any(re.search("logit_scale|attn_mask", name) for name in names)
 
 
+class WithUsualNames(Siglip):
+    """A method whose tensors are named as those that files of other trainers have and nobody uses."""
+
+    def __init__(self) -> None:
+        super().__init__(Siglip.Config(), Facts(8, 4, 16, 0))
+        self.logit_scale, self.norm = torch.nn.Parameter(torch.ones(())), torch.nn.BatchNorm1d(2)
+
+
+def test_a_methods_own_tensors_are_not_taken_for_unused_ones(tmp_path: Path) -> None:
+    towers, method = lab.TinyTowers(), WithUsualNames()
+    state = changed(method.state_dict())
+    torch.save({"towers": state_of(towers), "method": state, "step": 5}, tmp_path / "c.pt")
+    load_tensors(tmp_path / "c.pt", {"towers": towers, "method": method})
+    assert equal(method.state_dict(), state)
+
+
 def test_our_checkpoint_has_towers_and_method(tmp_path: Path) -> None:
     towers, method = lab.TinyTowers(), Siglip(Siglip.Config(), Facts(8, 4, 16, 0))
     state = {"towers": changed(state_of(towers)), "method": changed(method.state_dict())}

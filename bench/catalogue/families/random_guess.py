@@ -30,7 +30,7 @@ def of_ranked_classes(label: str, facts: DatasetFacts) -> Mapping[str, float]:
 
 
 def of_places(label: str, facts: DatasetFacts) -> Mapping[str, float]:
-    """Return the mean reciprocal rank of a class at a random place, and its share of equal probabilities."""
+    """Return the mean reciprocal rank of a class at a random place, and its probability if all are equally likely."""
     classes = facts.classes[label]
     return {"mrr": sum(1 / place for place in range(1, classes + 1)) / classes, "likelihood": 1 / classes}
 

@@ -133,7 +133,7 @@ def _note(home: Path) -> Path:
 
 
 def _mark(source: SplitReader) -> str:
-    """Return a text that changes with VERSION, with what is read, and with name, size or time of a file.
+    """Return a text that changes with INDEX_VERSION, with what is read, and with name, size or time of a file.
 
     Raises UserError if a file cannot be read.
     """

@@ -41,7 +41,7 @@ def require_split(entry: EvaluationSet, split: Split) -> Found:
     found = find_split(entry, split)
     if found is None:
         gone = missing_split(entry, split)
-        size = f" (about {gone.bytes / 1e9:.2g} GB)" if gone.bytes else ""
+        size = f" (about {gone.bytes / 1e9:.3g} GB)" if gone.bytes else ""
         raise UserError(f"{gone.what} is missing; looked in {', '.join(gone.looked)}. Get it with: {gone.get}{size}")
     return found
 

@@ -134,7 +134,7 @@ def _words(source: SplitReader, rows: SplitRows) -> tuple[tuple[str, ...], tuple
     names = tuple(source.lines("classnames.txt")) or words.class_names(entry)
     assert rows.labels is not None
     most = int(rows.labels.max(initial=-1)) + 1
-    if most > len(names) or rows.labels.min(initial=0) < 0:
+    if most > len(names):
         fault = f"labels go to {most - 1}, but there are {len(names)} class names"
         raise UserError(f"{path}: {fault}; {path.parent / 'classnames.txt'} should have one a line")
     own = words.single_braces(tuple(source.lines(TEMPLATES_FILE)))

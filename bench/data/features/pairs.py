@@ -127,7 +127,7 @@ class FeaturePairs(RandomOrder):
 
     @cached_property
     def content_hash(self) -> str:
-        """`About.content_hash`; with a share, also of the share."""
+        """`SetDescription.content_hash`; with a share, also of the share."""
         own = self.about.content_hash
         return own if self.chosen is None else digest({"features": own, "rows": self.chosen.tolist()})
 

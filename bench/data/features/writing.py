@@ -52,7 +52,7 @@ class Content:
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     templates: tuple[str, ...] = ()
     prompts: Sequence[str] = ()
-    command: str = "bench.data.features.write"  #: what makes the set
+    command: str = "bench.data.features.writing.write_feature_set"  #: what makes the set
 
 
 def write_feature_set(out: Path, content: Content) -> SetDescription:

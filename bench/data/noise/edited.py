@@ -31,9 +31,9 @@ def edited_captions(pairs: Pairs, rate: float, seed: int, op: str, strength: flo
     """Edit every text of the rows that `shuffled_captions` corrupts at the same rate and seed.
 
     op: one of `EDITS`; strength: share of the words that go ("drop", "truncate"), or words that one moves by ("swap"),
-    or None ("boilerplate"). The words of a text that stay at a higher strength stay at a lower one, but with "swap".
-    Rows whose texts an edit does not change, such as single words, are not counted as corrupted. Raises UserError if
-    the rate is not in [0, 1].
+    or None ("boilerplate"). Except for "swap", the words kept at a higher strength are a subset of those kept at a
+    lower. Rows whose texts an edit does not change, such as single words, are not counted as corrupted. Raises
+    UserError if the rate is not in [0, 1].
     """
     rows = np.sort(first_rows(pairs, rate, seed))
     edit, draw = EDITS[op], counter.uniform_function(seed, op)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -21,7 +16,6 @@ from bench.suite.noise_settings import NoiseSettings
 SPLIT_ROUNDS = 5  #: iterations in which a group of rows is split
 DECIMALS = 6  #: of compared products, so that their last bits do not matter
 SYNONYMOUS_COSINE = 0.9  #: cosine of two texts that say nearly the same
-_WORD = re.compile(r"\b\w+\b")
 
 
 def text_vectors(pairs: Pairs, rows: Ints, kind: str) -> csr_array:
@@ -30,22 +24,11 @@ def text_vectors(pairs: Pairs, rows: Ints, kind: str) -> csr_array:
     They have unit length, or no entry. kind: "word" (lower case, letters and digits) or "char" (3 to 5 characters
     within words, padded by spaces).
     """
-    terms: Callable[[str], Iterable[str]] = _WORD.findall if kind == "word" else _characters
-    texts = Counter[str]()
-    own: dict[int, Counter[str]] = {row: Counter() for row in rows.tolist()}
-    for row in range(len(pairs)):
-        counts = Counter(terms(pairs.captions(row)[0].lower()))
-        texts.update(counts.keys())
-        if row in own:
-            own[row] = counts
-    weights = {term: math.log((1 + len(pairs)) / (1 + n)) + 1 for term, n in texts.items()}
-    numbers = {term: i for i, term in enumerate(weights)}
-    column = np.array([numbers[term] for one in own.values() for term in one], np.int64)
-    value = np.array([n * weights[term] for one in own.values() for term, n in one.items()], np.float64)
-    ends = np.cumsum([0, *map(len, own.values())])
-    place = np.repeat(np.arange(len(rows)), np.diff(ends))
-    length = np.sqrt(np.bincount(place, value**2, len(rows)))
-    return csr_array((value / length[place], column, ends), shape=(len(rows), len(weights)))
+    from sklearn.feature_extraction.text import TfidfVectorizer  # importing it takes seconds
+
+    terms = {"token_pattern": r"\b\w+\b"} if kind == "word" else {"analyzer": "char_wb", "ngram_range": (3, 5)}
+    texts = [pairs.captions(row)[0] for row in range(len(pairs))]
+    return csr_array(TfidfVectorizer(**terms).fit_transform(texts)[rows])
 
 
 def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) -> NoiseManifest:
@@ -100,15 +83,6 @@ def _pole(x: csr_array) -> Floats:
     total: Floats = x.sum(0)
     length = float(np.sqrt((total**2).sum()))
     return total / length if length else total
-
-
-def _characters(text: str) -> Iterator[str]:
-    for word in text.split():
-        padded = f" {word} "
-        for size in (3, 4, 5):
-            yield from (padded[i : i + size] for i in range(max(1, len(padded) - size + 1)))
-            if len(padded) <= size:  # it is whole already, and counts once
-                break
 
 
 def make_semantic_swap(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -> Noise:

@@ -69,8 +69,8 @@ def shuffled_images(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     """Corrupt all rows of the round(rate * g) images with the smallest keyed hash of their key, of g images.
 
     In the order of the hashes each image takes the captions of the next, in one cycle, as in `shuffled_captions`, which
-    this is if every row is an image of its own; see `Images.swapped` for its rows. Index files of RCL and DECL are of
-    this sort. Raises UserError as `shuffled_captions` does.
+    this is if every row is an image of its own; see `ImageRows.swapped` for its rows. Index files of RCL and DECL are
+    of this sort. Raises UserError as `shuffled_captions` does.
     """
     check_rate(rate)
     images = ImageRows.of(pairs)

@@ -29,9 +29,9 @@ def pack_shards(
 ) -> list[str]:
     """Pack an input into OUT/00000.tar and so on; return lines that say what was made and what was left out.
 
-    workers: processes; by default one a core. A pack
-    that was stopped continues; bytes depend neither on `workers` nor on stops. What cannot be packed is listed in
-    OUT/faults.csv. Raises UserError for a bad input, for a folder that holds other shards, and if nothing is left.
+    workers: processes; by default one per core. A pack that was stopped resumes; bytes depend neither on `workers` nor
+    on stops. What cannot be packed is listed in OUT/faults.csv. Raises UserError for a bad input, for a folder that
+    holds other shards, and if nothing is left.
     """
     if source.resolve() == out.resolve():
         raise UserError(f"{out}: is the input; give another folder for the shards")

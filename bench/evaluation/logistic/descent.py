@@ -33,7 +33,7 @@ class Solution:
 
 
 class LossLine(Protocol):
-    """The mean cross-entropy of rows along a line through [P + 1, C]. It begins as a point."""
+    """The mean cross-entropy of rows along a line through [P + 1, C]. Before `aim` it is a single point."""
 
     def aim(self, move: Tensor) -> None:
         """Go to the point that `at` evaluated last; the line leads along `move` from there."""

@@ -1,9 +1,9 @@
 """Estimate of the share of wrong training pairs, from confidences in them and in pairs that the noise corrupted.
 
-If wrong pairs look like injected ones, a share s of wrong pairs has at least s F(t) of the others at or below a
-confidence t, where F(t) is the share of injected pairs there; and hardly more, if right pairs are hardly ever so
-suspicious (Storey, JRSS B 2002, for p-values). The numbers of pairs alone fix t: the smallest ratio of many thresholds
-would be too small.
+Suppose wrong pairs look like the injected ones, and a share s of the other pairs is wrong. Then at least s F(t) of the
+others have a confidence of at most t, where F(t) is the share of injected pairs that do; and hardly more, if correct
+pairs rarely score that low (Storey, JRSS B 2002, for p-values). The numbers of pairs alone fix t: the smallest ratio of
+many thresholds would be too small.
 """
 
 from __future__ import annotations

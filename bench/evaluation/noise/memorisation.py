@@ -26,8 +26,9 @@ TILE_PAIRS = 256  #: pairs whose scores are in memory at a time
 def sampled_rows(pairs: Pairs) -> tuple[Ints, Ints]:
     """Return the rows [n], rising, whose captions are ranked, and the rows [k + 1] whose captions are distractors.
 
-    At most `MEMORISATION_SAMPLE` rows and `DISTRACTORS` others for each: a row passes over itself, or over the last
-    distractor if it is none of them. They follow from the keys, so they are the same for every run on the same pairs.
+    At most `MEMORISATION_SAMPLE` rows and `DISTRACTORS` others for each: a row skips itself or, if it is none of them,
+    the last one, so that all have equally many. They follow from the keys, so they are the same for every run on the
+    same pairs.
     """
     rows = np.sort(counter.hash_order(pairs.keys, b"memorisation")[:MEMORISATION_SAMPLE])
     return rows, counter.hash_order(pairs.keys, b"distractors")[: DISTRACTORS + 1]

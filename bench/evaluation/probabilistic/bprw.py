@@ -8,7 +8,6 @@ official: github.com/naver-ai/prolip@59f6324 src/analysis/unc_zeroshot_prompts.p
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -18,6 +17,7 @@ from bench.data import Pairs, prompt_templates
 from bench.errors import UserError
 from bench.evaluation.features import Features
 from bench.evaluation.zero_shot import class_prompts, class_vectors
+from bench.hashing import sha256_order
 from methods.base import stream
 
 ADDED_VARIANCE = 0.02  #: added to the prompts' variances in the likelihood
@@ -75,14 +75,14 @@ def labelled_rows(pairs: Pairs, label: str, names: Sequence[str], shots: int) ->
 
     Raises UserError if a class has no image.
     """
-    of_name: dict[str, list[int]] = {name: [] for name in names}
-    for row in sorted(range(len(pairs)), key=lambda row: hashlib.sha256(pairs.keys[row].encode()).digest()):
-        of_name.get(pairs.classes[label][pairs.labels[label][row]], []).append(row)
-    without = [name for name in names if not of_name[name]]
+    of_class: list[list[int]] = [[] for _ in names]  # by number: ImageNet has two classes of the name "missile"
+    for row in sha256_order(pairs.keys):
+        of_class[pairs.labels[label][row]].append(row)
+    without = [name for name, rows in zip(names, of_class, strict=True) if not rows]
     if without:
         lacking = f"{len(without)} classes, such as {without[0]!r}"
         raise UserError(f"{pairs.name} has no image of {lacking}: no weights of prompts can be fitted to it")
-    return torch.tensor([[rows[shot % len(rows[:shots])] for shot in range(shots)] for rows in of_name.values()])
+    return torch.tensor([[rows[shot % len(rows[:shots])] for shot in range(shots)] for rows in of_class])
 
 
 def draw_points(images: Mapping[str, Tensor], samples: int, key: int) -> Tensor:
