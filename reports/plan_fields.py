@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 TREATMENTS = {
-    "samples": "as many samples as without, so kept pairs are seen more often",
-    "passes": "as many passes as without, so fewer samples",
+    "samples": "as many samples as without selection, so kept pairs are repeated",
+    "passes": "as many passes as without selection, so fewer samples",
 }  #: rule of `keep` -> its meaning
 #: `teacher` of `keep` -> who trains the run that scores the pairs, and on what
 TEACHERS = {

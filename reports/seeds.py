@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -79,8 +80,9 @@ def seed_needs(suite: str, store: Store, points: float = 1.0) -> SeedNeeds:
 
 
 def _line(contrast: Contrast, detectable: Detectable, wanted: float) -> SeedLine:
-    if not detectable.std:
-        return SeedLine(contrast, detectable, 2, 2)
+    if not detectable.std:  # the sign test decides, p = 2^(1 - n)
+        one, all_rows = (1 - math.floor(math.log2(LEVEL / rows)) for rows in (1, detectable.rows))
+        return SeedLine(contrast, detectable, one, all_rows)
     effect = wanted / detectable.std
     return SeedLine(contrast, detectable, seeds_for(effect), seeds_for(effect, LEVEL / detectable.rows))
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.adapters.registry import _sources, find_method, unknown_method
+from bench.adapters.registry import find_method, method_names, unknown_method
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import file_hash
 from bench.yaml_source import FieldFault, value_line
@@ -24,7 +24,7 @@ MAX_WHOLE_NUMBER = 10**6  #: of a whole number; a field with `metadata={"most": 
 
 def config_faults(name: str, preset: str | None, config: Mapping[str, Any]) -> list[FieldFault]:
     """Return every mistake in a method's name, preset and hyper-parameters, with its path below the suite's entry."""
-    if name not in _sources():
+    if name not in method_names():
         return [(("method",), unknown_method(name))]
     method = find_method(name)
     if preset is not None and preset not in method.presets:

@@ -12,7 +12,7 @@ from bench.adapters import registry
 from bench.errors import UserError
 from bench.settings_base import MAX_NAME_LETTERS
 
-TEMPLATE = "my_loss"  #: the method in bench/templates
+TEMPLATE = "my_loss"  #: the method in bench/adapters/templates
 _FOLDER = Path(__file__).with_name("templates")
 
 

@@ -45,7 +45,9 @@ class BundleCheck:
 
     def text(self) -> list[str]:
         """Return what was checked, in lines."""
-        last = f"{len(self.problems)} problems" if self.problems else "consistent; consistent is not proven"
+        last = "consistent; consistent is not proven"
+        if self.problems:
+            last = f"{len(self.problems)} problem{'s' * (len(self.problems) > 1)}"
         return [
             f"{self.path}: {self.runs} runs, {self.shared} of them in other bundles as well",
             f"  scores: {self.recomputed} of {self.scores} recomputed from per-example results",

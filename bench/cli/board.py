@@ -52,7 +52,8 @@ def submit(
     name = suite_name(suite, store)
     packed, checked = submitted(name, store, out or BOARD / f"{name}.tar.xz")
     echo(*(f"omitted: {line}" for line in packed.unfinished))
-    echo(*checked.text(), *checked.problems)
+    echo(*checked.text())
+    echo(*checked.problems, err=True)
     exit_if(checked.problems)
     echo(f"{checked.path}: {packed.bytes / 2**20:,.2f} MiB; commit it and open a pull request")
 

@@ -107,7 +107,8 @@ def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) ->
     known = list(results.noises)
     if noise is not None and noise not in known:
         raise UserError(f"--noise {noise}: suite {results.suite} has {', '.join(known)}{nearest(noise, known)}")
-    block = noise or max(known, key=lambda label: float(results.noises[label]["rate"]))
+    blocks = results.noises
+    block = noise or max(known, key=lambda label: (float(blocks[label]["rate"]), blocks[label].get("budget", 0)))
     chosen = labels or baseline_and_best(results, block)
     for label in chosen:
         if label not in results.methods:

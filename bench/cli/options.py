@@ -164,7 +164,7 @@ def suite_name(suite: str, store: Store) -> str:
 
 
 def _changed_parts(plan: dict[str, Any], suite: Suite) -> list[str]:
-    """Return the sections of a suite that its plan was made without; [] where a method of it is not known here."""
+    """Return the sections of a suite that differ from those of its plan; [] where a method of it is not known here."""
     from bench.planning.plan_file import plan_outline
 
     try:

@@ -52,6 +52,8 @@ def run(
 
         loaded, labels, numbers = bench.load_suite(suite, overrides or ()), only or [], _numbers(seeds)
         store_at(results)
+        if (gpu or utilisation is not None) and not dry_run:
+            raise UserError("--gpu and --utilisation estimate hours; they need --dry-run")
         if plan_only:
             if dry_run or track or jobs or gpus or processes or launcher != "local":
                 raise UserError(
@@ -66,8 +68,6 @@ def run(
             estimate = partial(bench.dry_run, gpus=gpus, launcher=launcher, gpu=gpu, utilisation=utilisation)
             echo(*estimate(loaded, results, only=labels, seeds=numbers))
             return 0
-        if gpu or utilisation:
-            raise UserError("--gpu and --utilisation estimate hours; they need --dry-run")
         start = partial(bench.run_suite, jobs=jobs, gpus=gpus, processes=processes, launcher=launcher, track=track)
         return _reported(loaded.name, results, start(loaded, results, only=labels, seeds=numbers))
 

@@ -57,15 +57,23 @@ def agreement(
 
 @app.command()
 def claims(suite: SuiteName, results: Results = RESULTS) -> None:
-    """Print which of the papers' orderings hold in a suite, do not hold, or are inconclusive, as Markdown."""
+    """Print which of the papers' orderings hold in a suite, do not hold, or are inconclusive, as Markdown.
+
+    Exit code 1 if a file of a run is damaged; its numbers are omitted.
+    """
     from bench import resources
     from reports.reference.claims import read_claims
     from reports.reference.claims_page import claims_part, claims_text
     from reports.results import load
+    from reports.tables.footnotes import damaged_runs
 
     store = store_at(results)
-    part = claims_part(load(suite_name(suite, store), store), read_claims(resources.published_folder()))
+    read = load(suite_name(suite, store), store)
+    part = claims_part(read, read_claims(resources.published_folder()))
     echo(*claims_text([part]).rstrip("\n").split("\n"))
+    damaged = damaged_runs(read)
+    echo(*damaged, err=True)
+    exit_if(damaged)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Terminal lines and CSV: `visible` writes out control characters, `echo` prints, `columns` aligns."""
+"""Terminal lines and CSV: `visible` writes out control characters, `echo` prints, `align_columns` aligns."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def align_columns(rows: Sequence[Sequence[str]], right: bool = False) -> list[st
 
     With `right` all columns but the first end, instead of begin, at one place.
 
-    >>> columns([("run", "steps"), ("3f2a", "100")])
+    >>> align_columns([("run", "steps"), ("3f2a", "100")])
     ['run   steps', '3f2a  100']
     """
     rows = [[visible(cell) for cell in row] for row in rows]

@@ -64,7 +64,7 @@ class Estimate:
             f"{self.disk_bytes / 2**30:,.1f} GiB",
             f"training {duration(training)}, evaluation {evaluation}; "
             f"in total {duration(seconds)} on {self.where}, {duration(seconds / self.runs)} per run",
-            f"times by {self.source}",
+            f"times estimated from {self.source}",
         ]
         if self.evaluation:
             read = self.evaluation.read

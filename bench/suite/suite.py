@@ -264,7 +264,7 @@ class Suite(Model):
         return self._baseline_among(rows, keep.by) if keep.by_run else None  # a suite of trials has other rows itself
 
     def chain(self, entry: MethodEntry) -> str:
-        """Why an entry cannot start where its method does: that start needs a start of its own. "" if it can."""
+        """Why the run that an entry needs cannot be made; "" if it can."""
         keep = self.keep_of(entry)
         if (start := registry.starting_method(entry.method, entry.start)) and (keep.by or keep.teacher):
             return f"{entry.method} starts from a run of {start}, which scores its pairs: omit keep.by and keep.teacher"

@@ -139,7 +139,7 @@ def _nothing_to_spend(suite: SuiteSections) -> Iterator[FieldFault]:
             timed = f"a budget of {suite.budget[0].kind} times steps"
             why = "tune has nothing to choose for it" if suite.tune else timed
             field = "untrained" if entry.untrained else "average_with_start"
-            yield ("methods", position, field), f"an untrained entry is not possible: {why}; omit one of the two"
+            yield ("methods", position, field), f"the entry takes no training step, but {why}; omit one of the two"
 
 
 def _unselectable(suite: SuiteSections) -> Iterator[FieldFault]:

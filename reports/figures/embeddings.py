@@ -56,7 +56,7 @@ def embeddings(results: Results) -> Picture | None:
         "triangle its text, a line joins a pair. What is close was close in that space; distances "
         "between far groups mean nothing; scales differ." + ("" if count else " No fixed set of pairs is corrupted.")
     )
-    lacking = [run.method for run, places in read.values() if places is None]
+    lacking = [results.named(run.method) for run, places in read.values() if places is None]
     return finish("embeddings", caption + (f" Unreadable: {', '.join(lacking)}." if lacking else ""), sheet.figure)
 
 

@@ -30,7 +30,7 @@ FIGURES: Mapping[str, tuple[str, str]] = {
 
 
 ON_REQUEST = "radar"  #: in a report only if the suite lays out the tables of a paper that has one
-OVER_BUDGETS = ("regimes", "noise", "kept_share")  #: figures that show all budgets of a suite
+OVER_BUDGETS = ("regimes", "noise", "kept_share", "embeddings")  #: figures that show all budgets of a suite
 
 
 def reported(results: Results) -> list[str]:

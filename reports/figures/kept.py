@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.figures.chosen import about_others, named_in
-from reports.figures.figure_style import finish, named, plain
+from reports.figures.figure_style import finish, plain
 from reports.figures.lines import beside, limits, name_lines, sheet_of_lines
 from reports.figures.pictures import Picture
 from reports.results import Results
@@ -34,7 +34,7 @@ def kept_picture(results: Results) -> Picture | None:
             panel.axhline(y, color="#888888", linewidth=0.8, zorder=0)
         panel.set_ylim(limits([], [y for _, y, *_ in shown.values()]))  # not for every long bar
         name_lines(panel, results, styles, {label: shown[label][:2] for label in styles if label in shown})
-    marked = f"; the oracle is {named(results.oracle)}" if results.oracle else ""
+    marked = f"; the oracle is {results.named(results.oracle)}" if results.oracle else ""
     caption = (
         f"{column.label} under noise, and its share of the method's own clean score; bars: Fieller's 95 % "
         f"intervals over seeds. Upper right is best. Lines: {results.named(results.baseline)}{marked}."

@@ -62,7 +62,7 @@ def kept_share(results: Results) -> Picture | None:
     ]
     if not panels:
         return None
-    titles = [f"{one.noise}: {labels[0].partition(', ')[0]}" for one, labels in panels]
+    titles = [f"{one.noise}: {results.named(labels[0]).partition(', ')[0]}" for one, labels in panels]
     sheet = Sheet((), len(panels), 4.2, 3.4, (0.8, 0.2, 0.8, 0.3), titles=titles)
     column = panels[0][0].contrasts[0].measure.column
     for place, (one, labels) in enumerate(panels):

@@ -33,7 +33,7 @@ def verdict(results: Results) -> str:
     """The answer in one sentence: which methods are significantly better, largest gain first, under which noises."""
     base, blocks = results.named(results.baseline), tested_contrasts(results.longest)
     if not blocks:
-        return f"No answer yet: a test takes {MINIMUM} seeds that a method has in common with {base}."
+        return f"No answer yet: a test needs {MINIMUM} seeds that a method shares with {base}."
     where = _under([one.noise for one in blocks])
     wins = {label: [one for one in blocks if "better" in one.verdicts(label)] for label in results.ranked}
     parts = []
@@ -102,16 +102,17 @@ def next_step(results: Results) -> str:
     if not len(seeds) < wanted <= MANY_SEEDS:
         gains = [one.gains for one in headline_contrasts(results.longest)]
         best = max(rest, key=lambda label: sum(own[label].value for own in gains if label in own))
-        return f"Everything on one method: bench compare {results.suite} {shlex.quote(best)}"
+        return f"All metrics of one method: bench compare {results.suite} {shlex.quote(best)}"
     more = [*seeds, *(seed for seed in range(wanted) if seed not in seeds)][:wanted]
     minutes = _seconds(results) * (len(more) - len(seeds)) / len(seeds) / 60
-    return f"For {what}: bench run {results.suite} --set 'seeds={more}', about {max(1, round(minutes))} min here"
+    duration = f"about {max(1, round(minutes))} min at the pace of the stored runs"
+    return f"For {what}: bench run {results.suite} --set 'seeds={more}', {duration}"
 
 
 def _seconds(results: Results) -> float:
     """Wall time of all runs of a suite side by side on the cores of their machine."""
     seconds = 0.0
-    for run in (run for run in results.runs if run.ledger):
+    for run in {run.run: run for run in results.runs if run.ledger}.values():  # several rows may show one run
         hardware = run.environment.get("hardware") or {}
         beside = max(1, hardware.get("cores", 1) // (hardware.get("threads") or 1))
         seconds += sum(spent(run.ledger, key) for key in ("train_seconds", "evaluate_seconds")) / beside
@@ -176,7 +177,7 @@ def _answer(results: Results, contrast: Contrast, clean: Contrast | None) -> str
     if results.baseline in lost:
         return f"{contrast.noise}: {base} has not learned, so nothing is compared with it."
     if not contrast.gains:
-        return f"{contrast.noise}: no test yet; it takes {MINIMUM} seeds that a method has in common with {base}."
+        return f"{contrast.noise}: no test yet; it needs {MINIMUM} seeds that a method shares with {base}."
     column = contrast.measure.column
     score = f"{show(abs(mean(list(contrast.values[results.baseline].values()))), column.unit)} %"
     verdicts = [_listed(results, contrast, word, clean) for word in ("better", "worse")]

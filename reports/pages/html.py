@@ -254,7 +254,7 @@ def _cell(cell: Cell, column: Column, full: int, places: Mapping[str, int]) -> H
         ]
     )
     if not any(run in places for run in cell.runs):  # trials are not runs of the page; the CSV has their ids
-        return html("<td{}>{}{}</td>", attributes, text, small if cell.source else "")
+        return html("<td{}>{}{}</td>", attributes, text, small)
     return html(
         '<td{} data-m="{}"><a href="#r{}">{}</a>{}{}</td>',
         attributes,

@@ -37,7 +37,8 @@ _HEADS |= dict.fromkeys(("fidelity", "budget", "basis"), _UP)
 _NOTES = (
     "Score: the suite's primary metric, named below with the better direction; mean and standard deviation "
     "over seeds. Rows of different suites are not comparable with each other.",
-    "Difference: method minus baseline, with 95 % interval and p (paired t-test over seeds, Holm over methods).",
+    "Difference: method minus baseline, with its interval (95 % or more, by its step of Holm's procedure) and adjusted "
+    "p (paired t-test over seeds).",
     "Basis: what the scores rest on. Recomputed: `bench board check` computed them from per-example results, which an "
     "author may have invented: consistent is not proven. Hardware and names of rows are stated by the author.",
     "Rerun: one of the row's runs was trained again, with a consistent outcome, as the file next to the bundle says. "
@@ -131,10 +132,12 @@ def _row(row: BoardRow, home: str) -> Html:
     about += [html("<small>{}</small>", one) for one in said]
     about += [html('<small class="place">{}, {}</small>', row.suite, row.noise)]
     gain, gained = html(""), row.gain.value if row.gain else None
-    if row.gain and row.p is not None:
+    if row.gain:
         better = (row.gain.value > 0) == row.higher_is_better
         mark = "○" if not row.gain.is_significant else "▲" if better else "▼"
-        gain = html("{} {} <small>{}, {}</small>", mark, signed(row.gain.value), interval(row.gain), p_text(row.p))
+        gain = html(
+            "{} {} <small>{}, {}</small>", mark, signed(row.gain.value), interval(row.gain), p_text(row.gain.adjusted)
+        )
     measure = html("{} <small>{} {}</small>", _score(row), row.measure, "↑" if row.higher_is_better else "↓")
     words = (row.fidelity, row.budget, f"{row.basis}{', rerun' * row.rerun}")
     cells = [

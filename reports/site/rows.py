@@ -64,7 +64,6 @@ class BoardRow:
     score: Cell
     basis: str  #: `RECOMPUTED` or `STATED`
     gain: Difference | None  #: method minus baseline
-    p: float | None  #: of the gain, adjusted
     recovered: Ratio | None
     resolution: Ratio | None
     runs: Mapping[str, int]  #: id -> seed
@@ -139,8 +138,7 @@ def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
                 score=cell(runs, measure, about["score"]),
                 basis=basis,
                 gain=contrast.as_difference(gain) if contrast and gain else None,
-                p=gain.adjusted if gain else None,
-                recovered=contrast.recovered(label) if contrast and gain and label in results.ranked else None,
+                recovered=contrast.recovered(label) if contrast and gain else None,
                 resolution=contrast.resolution if contrast else None,
                 runs={run.run: run.seed for run in runs},
                 rerun=any(run.run == source.rerun for run in runs),

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaincinv, nctdtr
 
-from reports.statistics.paired import LEVEL, t_limit
+from reports.statistics.paired import LEVEL, MINIMUM, t_limit
 
 POWER = 0.8  #: the probability with which a detectable difference is detected
 MAX_SEEDS = 1000  #: largest number of seeds that is searched
@@ -41,5 +41,5 @@ def detectable(n: int, level: float = LEVEL) -> float:
 
 
 def seeds_for(effect: float, level: float = LEVEL) -> int | None:
-    """Fewest seeds that detect a difference of `effect` > 0 standard deviations with `POWER`, at most `MAX_SEEDS`."""
-    return next((n for n in range(2, MAX_SEEDS + 1) if power(effect, n, level) >= POWER), None)
+    """Fewest seeds from `MINIMUM` to `MAX_SEEDS`, that detect a difference of `effect` > 0 deviations with `POWER`."""
+    return next((n for n in range(MINIMUM, MAX_SEEDS + 1) if power(effect, n, level) >= POWER), None)

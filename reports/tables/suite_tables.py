@@ -67,8 +67,8 @@ def paper_table(results: Results, whole: Table, methods: Sequence[str]) -> Table
 
     Of several budgets the longest. Bold is among all rows of the suite.
     """
-    one, noises = whole.columns[0], list(results.longest.noises)
-    cells = {(row.method, row.group): row.cells[0] for row in whole.rows}
+    one, cells = whole.columns[0], {(row.method, row.group): row.cells[0] for row in whole.rows}
+    noises = [noise for noise in results.longest.noises if any(group == noise for _, group in cells)]
     columns = tuple(replace(one, name=noise, label=noise, group=f"{one.group} {one.label}") for noise in noises)
     rows = [method_row(results, label, (cells[label, noise] for noise in noises)) for label in methods]
     whole = replace(whole, description="One row per method, one column per noise.")

@@ -105,7 +105,7 @@ def test_the_first_screen_says_who_wins_and_counts_the_verdicts_of_each_noise(
         patch.setattr("reports.statistics.contrasts.contrasts", lambda _: [worse])
         assert verdict(results) == f"No method is significantly better than CLIP under {noisy.noise}."
     single = load(SUITE, one)
-    assert verdict(single) == "No answer yet: a test takes 3 seeds that a method has in common with CLIP."
+    assert verdict(single) == "No answer yet: a test needs 3 seeds that a method shares with CLIP."
     assert scoreboard(single)[1][2:6] == ("–", "–", "–", "–")
 
 
@@ -126,7 +126,7 @@ def test_where_less_is_better_arrow_sign_and_word_agree(results: Results) -> Non
 
 def test_one_seed_answers_nothing(one: Store) -> None:
     results = load(SUITE, one)
-    assert all("no test yet; it takes 3 seeds" in text for text in answers(results))
+    assert all("no test yet; it needs 3 seeds" in text for text in answers(results))
     assert forest(results) is None
 
 
@@ -192,7 +192,8 @@ def test_the_next_step_is_seeds_that_decide_or_the_best_method(results: Results,
     single = load(SUITE, one)
     spent_here = sum(spent(run.ledger, key) for run in single.runs for key in ("train_seconds", "evaluate_seconds"))
     minutes = max(1, round(2 * spent_here / 2 / 60))
-    assert next_step(single) == f"For a verdict: bench run {SUITE} --set 'seeds=[0, 1, 2]', about {minutes} min here"
+    duration = f"about {minutes} min at the pace of the stored runs"
+    assert next_step(single) == f"For a verdict: bench run {SUITE} --set 'seeds=[0, 1, 2]', {duration}"
     contrasts = headline_contrasts(results)
     unsure = [(abs(t.value) / t.std, c, label) for c in contrasts for label, t in c.gains.items() if t.adjusted > 0.05]
     effect, contrast, label = max(unsure, key=lambda found: found[0])

@@ -133,7 +133,7 @@ def test_a_method_holds_the_untrained_row_beside(folder: Path, stored: dict[str,
             "average_with_start: 0.2, keep: {kind: score, share: 0.6}",
             "itself needs a run of clip",
         ),
-        ("{samples: 64}", "{device_seconds: 5}", "an untrained entry is not possible: a budget of device_seconds"),
+        ("{samples: 64}", "{device_seconds: 5}", "the entry takes no training step, but a budget of device_seconds"),
         (
             "reference: zero-shot",
             "reference: zeroshot",

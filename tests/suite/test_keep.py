@@ -360,7 +360,7 @@ def test_treated_rows_run_and_their_marks_reach_the_report(
     assert notes_for(found["zero_shot"].rows)["§"] == "uses the truth, which no method has: never bold, never ranked"
     said = [note for note in found["zero_shot"].footnotes if note.startswith(("bound: ", "control: "))]
     assert said[0].startswith("bound: trained on the pairs that are known to be clean (")
-    assert said[1].endswith("; as many samples as without, so kept pairs are seen more often.")
+    assert said[1].endswith("; as many samples as without selection, so kept pairs are repeated.")
     assert "pairs" not in found, "two steps teach nothing, and rows that have not learned are not paired"
     assert {run.manifest is None for run in results.runs if run.method == "bound"} == {True}
     compared = call_bench("compare", "kept", "bound", "--results", out)

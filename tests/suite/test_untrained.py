@@ -83,5 +83,5 @@ def test_it_is_a_run_of_its_own_and_the_default_is_no_part_of_an_id(begun: tuple
     ],
 )
 def test_where_it_cannot_be_one_line_says_so(tmp_path: Path, change: str, why: str) -> None:
-    with pytest.raises(UserError, match=rf"methods.*untrained: an untrained entry is not possible: {why}"):
+    with pytest.raises(UserError, match=rf"methods.*untrained: the entry takes no training step, but {why}"):
         load_suite(suite_file(tmp_path), [change])
