@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -19,9 +19,8 @@ from bench.console.markup import markdown, markdown_table
 from bench.errors import UserError
 from reports.results import Results
 from reports.statistics.contrasts import headline_contrasts
-from reports.statistics.paired import MINIMUM, Floats, pairwise
+from reports.statistics.paired import MINIMUM, Floats, Values, pairwise
 
-Values = Mapping[str, Mapping[int, float]]  #: method -> seed -> value, higher is better
 FEWEST = 5  #: methods below which nothing is correlated
 _NORMAL = 1.959963984540054  #: the 97.5 % quantile of the normal distribution
 _HEAD = ("noise", "methods", "seeds", "rank correlation", "reliability", "same", "opposite", "one", "neither")
@@ -36,8 +35,9 @@ _PAGE = """\
 
 {}
 
-`bench stats agreement SUITE OTHER` compares two suites under each noise that both have, `bench stats agreement
-SUITE` the noises of a single suite.
+`bench stats agreement SUITE OTHER` compares two suites under each noise that both have, at their longest budgets and
+where they share no runs; `bench stats agreement SUITE` compares the noises of a single suite at each budget, and its
+budgets under each noise.
 
 """
 
@@ -49,7 +49,13 @@ class Ranking:
     suite: str
     headline: str
     noises: Mapping[str, tuple[str | None, float]]  #: kind, None of clean pairs, and rate
-    values: Mapping[str, Values]
+    values: Mapping[str, Values]  #: higher is better
+    budgets: Mapping[str, float] = field(default_factory=dict)  #: of a suite with several
+    runs: Mapping[str, frozenset[str]] = field(default_factory=dict)  #: their ids
+
+    def longest(self) -> dict[tuple[str | None, float], str]:
+        """Return the label of each kind and rate at its longest budget."""
+        return {self.noises[label]: label for label in sorted(self.noises, key=lambda one: self.budgets.get(one, 0.0))}
 
 
 @dataclass(frozen=True)
@@ -79,17 +85,28 @@ def ranking(results: Results) -> Ranking:
         known[0].measure.column.in_words if known else "",
         {noise: (entry["kind"], entry["rate"]) for noise, entry in entries.items()},
         {one.noise: {label: one.values[label] for label in one.ranked if label in one.values} for one in known},
+        {noise: entry["budget"] for noise, entry in entries.items() if "budget" in entry},
+        {noise: frozenset(run.run for run in results.runs if run.noise == noise) for noise in entries},
     )
 
 
 def compared(first: Ranking, second: Ranking | None = None) -> list[Agreement]:
-    """Compare two suites under every noise that both have, or each two noises of one, where `agreement_of` can."""
+    """Compare two suites under every noise that both have, or two noises or two budgets of one, where it is possible.
+
+    Of several budgets two suites are compared at their longest, and never where they share runs.
+    """
     if second:
-        labels = {place: label for label, place in second.noises.items()}
-        shared = [(noise, labels[place]) for noise, place in first.noises.items() if place in labels]
-        sides = [(noise, first.values[noise], second.values[label]) for noise, label in shared]
+        theirs = second.longest()
+        shared = [(label, theirs[place]) for place, label in first.longest().items() if place in theirs]
+        shared = [(a, b) for a, b in shared if first.runs.get(a, frozenset()).isdisjoint(second.runs.get(b, ()))]
+        sides = [(a if a == b else f"{a}; {b}", first.values[a], second.values[b]) for a, b in shared]
     else:
-        sides = [(f"{a}; {b}", first.values[a], first.values[b]) for a, b in combinations(first.values, 2)]
+        alike = [
+            (a, b)
+            for a, b in combinations(first.values, 2)
+            if first.noises[a] == first.noises[b] or first.budgets.get(a) == first.budgets.get(b)
+        ]
+        sides = [(f"{a}; {b}", first.values[a], first.values[b]) for a, b in alike]
     return [one for side in sides if (one := agreement_of(*side))]
 
 
@@ -154,7 +171,7 @@ def agreement_text(first: Ranking, second: Ranking | None = None) -> str:
     if not (section := _section(first, second)):
         lacking = f"suite {first.suite}: has no two noises"
         if second:
-            lacking = f"suites {first.suite} and {second.suite}: have no noise in common"
+            lacking = f"suites {first.suite} and {second.suite}: have no noise in common, with runs of their own,"
         raise UserError(f"{lacking} under which the same {FEWEST} methods have {MINIMUM} seeds")
     return f"{section}\n{_NOTES}"
 

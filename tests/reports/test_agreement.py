@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from reports.reference.agreement import (
 )
 
 NOISE, OTHER = "40 % shuffled captions", "40 % edited captions"
+BLOCKS = (("a", 9), ("a", 1), ("b", 9), ("b", 1))
 
 
 def a_ranking(means: Mapping[str, float], spread: float, seeds: int, name: str = "one", key: int = 0) -> Ranking:
@@ -110,13 +112,29 @@ def test_two_noises_of_a_suite_are_compared() -> None:
     assert f"| {NOISE}; {OTHER} | 6 | 4 and 3 |" in agreement_text(both)
 
 
+def test_budgets_of_a_noise_are_compared_and_of_two_suites_the_longest_ones() -> None:
+    up = {f"m{place}": float(place) for place in range(6)}
+    down = {name: -value for name, value in up.items()}
+    own = {(name, days): a_ranking(up if days > 1 else down, 1e-3, 4, key=days).values[NOISE] for name, days in BLOCKS}
+    noises = {f"{name}, {days}": (name, 0.4) for name, days in own}
+    budgets = {f"{name}, {days}": float(days) for name, days in own}
+    several = Ranking("two", "x", noises, {f"{name}, {days}": one for (name, days), one in own.items()}, budgets)
+    assert [one.title for one in compared(several)] == ["a, 9; a, 1", "a, 9; b, 9", "a, 1; b, 1", "b, 9; b, 1"]
+    first = Ranking("one", "x", {"a": ("a", 0.4)}, {"a": own["a", 9]}, {}, {"a": frozenset({"run"})})
+    (one,) = compared(first, several)
+    assert (one.title, one.opposite, one.same) == ("a; a, 9", 0, 15)
+    assert compared(first, replace(several, runs={"a, 9": frozenset({"run", "other"})})) == []
+
+
 def test_the_verb_and_the_page_print_a_line_for_each_noise(bounded: Store) -> None:
-    for others, title in ((["emoji_noisy"], "## emoji_noisy and emoji_noisy"), ([], "## emoji_noisy: its noises")):
-        result = CliRunner().invoke(app, ["stats", "agreement", "emoji_noisy", *others, "--results", str(bounded.root)])
-        assert result.exit_code == 0, result.output
-        assert title in result.stdout
-        assert "40 % shuffled captions" in result.stdout
-        assert ("1.00 (1.00 to 1.00)" in result.stdout) == bool(others)
+    asked = ["stats", "agreement", "emoji_noisy"]
+    result = CliRunner().invoke(app, [*asked, "--results", str(bounded.root)])
+    assert result.exit_code == 0, result.output
+    assert "## emoji_noisy: its noises" in result.stdout
+    assert "40 % shuffled captions" in result.stdout
+    result = CliRunner().invoke(app, [*asked, "emoji_noisy", "--results", str(bounded.root)])
+    assert isinstance(result.exception, UserError)
+    assert "have no noise in common, with runs of their own" in str(result.exception)
     means = {f"m{place}": float(place) for place in range(5)}
     page = agreement_page(a_ranking(means, 0.1, 3), [a_ranking(means, 0.1, 3, "two", key=1)])
     assert page.startswith("# Do the comparisons rank the methods alike?")
@@ -128,7 +146,7 @@ def test_a_damaged_run_is_named_left_out_and_the_exit_code_says_so(bounded: Stor
     shutil.copytree(bounded.root, tmp_path, dirs_exist_ok=True)
     broken = Store(tmp_path).run(bounded.plan("emoji_noisy")["cells"][0]["run"])
     broken.path("status.json").write_text("{")
-    result = CliRunner().invoke(app, ["stats", "agreement", "emoji_noisy", "emoji_noisy", "--results", str(tmp_path)])
+    result = CliRunner().invoke(app, ["stats", "agreement", "emoji_noisy", "--results", str(tmp_path)])
     assert result.exit_code == 1, result.output
     assert "status.json" in result.stderr
     assert "40 % shuffled captions" in result.stdout
