@@ -203,7 +203,7 @@ def _described(model: OpenClipModel, suite: Suite, label: str | None) -> Checkpo
     """Return how to measure a model of open_clip. Raises UserError for a method that adds to the towers."""
     if label is None:  # the row of the baseline's name may use a method that adds to the towers
         suite = suite.model_copy(update={"methods": ()})
-    known = suite.baseline if suite.baseline in registry.method_names() else "clip"
+    known = suite.baseline if suite.baseline in registry.method_names() else Suite.model_fields["baseline"].default
     run = _run_of_suite(suite, label or known)
     if registry.find_method(run.method).score != "cosine":
         raise UserError(f"--method {label}: adds to the towers what {model.name} does not have; omit it")
