@@ -48,7 +48,7 @@ class Estimate:
     disk_bytes: int  #: weights and checkpoints that are kept
     hours: float  #: of training, of one device
     evaluate_hours: float | None  #: of one device; None if no run of these towers was evaluated in this store
-    where: str  #: the hardware: "8 A100", "this machine"
+    where: str  #: the hardware: "8 A100", "this machine, one run at a time"
     source: str  #: where the hours come from
     devices: int = 1  #: that execute a run together
     evaluation: EvaluationCost | None = None
@@ -156,7 +156,8 @@ def on_this_machine(planned: Sequence[Planned], store: Store) -> Estimate:
         source += f" with {timed.train.batch} pairs" * (timed is not first)
     counted = _counted(planned, reader)
     hours = sum(one.resolved.flops for one in planned) / rate / 3600
-    return Estimate(*counted, hours=hours, evaluate_hours=evaluation, where="this machine", source=source)
+    where = "this machine, one run at a time"
+    return Estimate(*counted, hours=hours, evaluate_hours=evaluation, where=where, source=source)
 
 
 def _affordable(planned: Planned) -> Run:
