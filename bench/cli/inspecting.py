@@ -104,11 +104,10 @@ def _runs(results: SuiteResults, labels: list[str] | None, noise: str | None) ->
     """Return one finished run for each of the rows under a noise, the first seed that has one."""
     from reports.figures.chosen import baseline_and_best
 
-    known = list(results.noises)
+    known = results.noises
     if noise is not None and noise not in known:
         raise UserError(f"--noise {noise}: suite {results.suite} has {', '.join(known)}{nearest(noise, known)}")
-    blocks = results.noises
-    block = noise or max(known, key=lambda label: (float(blocks[label]["rate"]), blocks[label].get("budget", 0)))
+    block = noise or max(known, key=lambda one: (known[one]["rate"], results.budget(one)))
     chosen = labels or baseline_and_best(results, block)
     for label in chosen:
         if label not in results.methods:

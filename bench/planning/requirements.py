@@ -26,8 +26,8 @@ from bench.training.job import available_device
 def missing_inputs(suite: Suite) -> list[Missing]:
     """Return the missing training pairs, evaluation data, noise files and weights, each once; validate the others.
 
-    Raises UserError for the first evaluation set or noise file that is there but broken, and for poison that
-    aims at a class that a set lacks: before anything trains.
+    Raises UserError for the first evaluation set or noise file that is there but broken, and for poison that aims at a
+    class that a set lacks: before anything trains.
     """
     for file in (file for noise in suite.noise if noise.kind == IMPORTED for file in noise.files):
         if os.path.isfile(file):

@@ -107,7 +107,7 @@ class Fence:
                 os.close(descriptor)
 
     def renew(self, name: str, content: bytes | None = None) -> None:
-        """Replace an append-only file by a new one with this content, by default its own; open descriptors are cut.
+        """Replace an append-only file by a new one with this content, by default its own; descriptors keep the old.
 
         The bytes are on the disk when this returns.
         """

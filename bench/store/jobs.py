@@ -1,7 +1,6 @@
 """Jobs of runs, of SLURM and of Ray: each is noted in a file next to its run. No torch.
 
-One call of squeue gives the states of all SLURM jobs. Ray's end with the process
-that submitted them, so that process is noted.
+One call of squeue gives the states of all SLURM jobs. Ray's end with the process that submitted them, so it is noted.
 """
 
 from __future__ import annotations

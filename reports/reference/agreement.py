@@ -50,8 +50,8 @@ class Ranking:
     headline: str
     noises: Mapping[str, tuple[str | None, float]]  #: kind, None of clean pairs, and rate
     values: Mapping[str, Values]  #: higher is better
-    budgets: Mapping[str, float] = field(default_factory=dict)  #: of a suite with several
-    runs: Mapping[str, frozenset[str]] = field(default_factory=dict)  #: their ids
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    runs: Mapping[str, frozenset[str]] = field(default_factory=dict)  #: ids of its runs
 
     def longest(self) -> dict[tuple[str | None, float], str]:
         """Return the label of each kind and rate at its longest budget."""
@@ -85,7 +85,7 @@ def ranking(results: Results) -> Ranking:
         known[0].measure.column.in_words if known else "",
         {noise: (entry["kind"], entry["rate"]) for noise, entry in entries.items()},
         {one.noise: {label: one.values[label] for label in one.ranked if label in one.values} for one in known},
-        {noise: entry["budget"] for noise, entry in entries.items() if "budget" in entry},
+        {noise: results.budget(noise) for noise in entries},
         {noise: frozenset(run.run for run in results.runs if run.noise == noise) for noise in entries},
     )
 

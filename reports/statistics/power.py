@@ -41,5 +41,8 @@ def detectable(n: int, level: float = LEVEL) -> float:
 
 
 def seeds_for(effect: float, level: float = LEVEL) -> int | None:
-    """Fewest seeds from `MINIMUM` to `MAX_SEEDS`, that detect a difference of `effect` > 0 deviations with `POWER`."""
+    """Return the fewest seeds that detect a difference of `effect` > 0 standard deviations with `POWER`.
+
+    At least `MINIMUM`; None if it takes more than `MAX_SEEDS`.
+    """
     return next((n for n in range(MINIMUM, MAX_SEEDS + 1) if power(effect, n, level) >= POWER), None)

@@ -351,6 +351,13 @@ def test_a_row_called_clip_does_not_hinder_a_model_of_open_clip(saved: Path, tmp
         evaluate_checkpoint._described(model, load_suite(suite), "clip")
 
 
+def test_the_label_of_a_baseline_is_no_method_for_a_model_of_open_clip(saved: Path, tmp_path: Path) -> None:
+    model, suite = open_clip_models.find_open_clip_model(str(saved), None), tmp_path / "asked.yaml"
+    assert model is not None
+    suite.write_text(SUITE.replace("[clip]", "[{method: clip, label: mine}]") + "baseline: mine\n")
+    assert evaluate_checkpoint._described(model, load_suite(suite), None).run.label == "clip"
+
+
 def test_stored_runs_keep_what_they_had() -> None:
     """Names of what was there before stand in hashes of data."""
     labels = [Resize(mode, how).label for mode in ("shortest", "squash") for how in ("bicubic", "bilinear")]

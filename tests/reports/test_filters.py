@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from statsmodels.stats.multitest import multipletests
 from bench.store import Store
 from reports.build import figure_of
 from reports.figures.subset_curves import kept_share
+from reports.pages.html import printed_page
 from reports.results import Results, load
 from reports.statistics.contrasts import headline_contrasts
 from reports.tables.filter_or_loss import filter_tables
@@ -66,6 +68,8 @@ def test_filter_loss_both_and_interaction_are_paired_by_seed(results: Results) -
             assert cell.value == pytest.approx(effect.mean())
             p_values.append(stats.ttest_1samp(effect, 0).pvalue)
             assert cell.also["p"] == pytest.approx(p_values[-1])
+    shown = str(printed_page(results, [table]))
+    assert all(cell.small and escape(cell.small) in shown for row in table.rows for cell in row.cells)
     found = [cell.also["p adjusted"] for row in table.rows for cell in row.cells]
     assert found == pytest.approx(multipletests(p_values, method="holm")[1])
 

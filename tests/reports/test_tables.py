@@ -28,7 +28,7 @@ from reports.statistics.paired import mean
 from reports.tables import footnotes
 from reports.tables.csv import records_csv, records_frame, table_csv, table_frame
 from reports.tables.latex import table_latex
-from reports.tables.suite_tables import tables
+from reports.tables.suite_tables import paper_table, tables
 from reports.tables.table import Cell, Column, Row, Table, show, words
 from reports.tables.text import table_text
 
@@ -182,6 +182,14 @@ def test_a_cell_with_fewer_seeds_says_so_and_is_not_compared(troubled: Store) ->
     assert words(cell, table.columns[0], table.full)[1].endswith("n=2")
     assert [state for _, state in cell.lacking] == ["interrupted"]
     assert "n=" in table.notes
+
+
+def test_the_paper_layout_has_no_column_of_a_noise_under_which_nothing_can_be_measured(three: Store) -> None:
+    results, whole = load(SUITE, three), by_name(three)["overview"]
+    shown = [row for row in whole.rows if row.group == NOISY]
+    made = paper_table(results, replace(whole, rows=tuple(shown)), [row.label for row in shown])
+    assert [column.name for column in made.columns] == [NOISY]
+    assert [row.cells[0].value for row in made.rows] == [row.cells[0].value for row in shown]
 
 
 def test_a_block_of_fewer_seeds_says_so_once(tmp_path: Path) -> None:
