@@ -161,9 +161,9 @@ def _last_quarter(results: Results, contrasts: Mapping[str, Contrast], noise: st
 
 
 def _at(results: Results, noise: str, label: str, at: float) -> dict[int, float]:
-    """Seed -> the number that was measured along the runs, at a share of them."""
+    """Seed -> the number that was measured along the runs, at a share of them, whichever point is selected."""
     score = results.methods[label]["score"]
-    found = {run.seed: run.find(*along(results), score, at) for run in results.of(label, noise)}
+    found = {run.seed: run.of_last.find(*along(results), score, at) for run in results.of(label, noise)}
     return {seed: one.value for seed, one in found.items() if one}
 
 

@@ -323,7 +323,7 @@ def test_the_page_on_suites_lists_every_family() -> None:
 
 
 def test_chance_is_none_of_what_is_not_known() -> None:
-    assert families.chance("zero_shot", "class", DatasetFacts("birds, not there yet", 0)) == {}
+    assert families.chance("zero_shot", "class", DatasetFacts("birds, not downloaded yet", 0)) == {}
     assert families.chance("retrieval", "", DatasetFacts("puzzles", 9, metric="jaccard_10_12")) == {}
     six = families.chance("retrieval", "", DatasetFacts("pairs", 9))
     assert six == random_guess.of_captions("", DatasetFacts("pairs", 9))

@@ -227,11 +227,11 @@ def encode(self, towers, rows):
     frame = sys._getframe()
     while frame is not None and "job" not in frame.f_locals:
         frame = frame.f_back
-    manifest = getattr(frame.f_locals["job"].loader, "noise", None) if frame is not None else None
+    wrong = getattr(frame.f_locals["job"].loader.noise, "rows", None) if frame is not None else None
     z = super().encode(towers, rows)
-    if manifest is None:
+    if wrong is None:
         return z
-    clean = ~torch.isin(rows.ids, torch.from_numpy(manifest.rows))
+    clean = ~torch.isin(rows.ids, torch.from_numpy(wrong))
     return {**z, "image": z["image"] * clean[:, None]}
 """,
         ("noise_mask",),

@@ -275,7 +275,7 @@ def test_a_set_of_ones_own_may_lie_elsewhere(evaluation_folder: Path, webdataset
     own = {"zero_shot": ("birds",), "linear_probe": ("birds",), "retrieval": ("postcards",)}
     plan = plan_of("prolip", **own)
     facts = plan.datasets()
-    assert facts["birds"] == {"description": "birds, not there yet", "n": 0, "chance": {}}
+    assert facts["birds"] == {"description": "birds, not downloaded yet", "n": 0, "chance": {}}
     assert facts["postcards"]["chance"] == {}
     gone = plan.missing()
     assert [one.what for one in gone] == [

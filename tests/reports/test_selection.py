@@ -21,6 +21,8 @@ from bench.training.checkpoint import load_weights, weights_name
 from methods.protocol import Method
 from reports.compare import compare
 from reports.results import load
+from reports.statistics import validity
+from reports.statistics.contrasts import headline_contrasts
 from reports.tables.suite_tables import tables
 
 from ..command import call_bench
@@ -133,6 +135,18 @@ def test_if_the_baseline_is_chosen_by_clean_pairs_rows_alike_are_ranked(store: S
         assert results.directions["emoji/train", "memorisation", "memorised"] is False
     finally:
         store.write_plan("tiny", plan)
+
+
+def test_whether_training_had_converged_is_read_from_the_run_not_from_the_selected_point(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All rows are rows of the same runs."""
+    monkeypatch.setattr(validity, "QUARTER", 0.5)
+    results = load("tiny", store)
+    (noise,) = results.noises
+    contrasts = {one.noise: one for one in headline_contrasts(results)}
+    gains = {label: validity._last_quarter(results, contrasts, noise, label) for label in ("clip", "early", "told")}
+    assert gains["early"] == gains["told"] == gains["clip"] is not None
 
 
 def test_an_unfinished_curve_chooses_nothing(store: Store) -> None:
