@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from typing import Annotated
 
@@ -20,7 +21,12 @@ def report(
         str, typer.Option("--figures", metavar="WIDTHS", help="PDFs for a paper: page, or also column.")
     ] = "page",
     methods: Annotated[
-        str, typer.Option("--methods", metavar="A,B|K", help="Rows of tables/paper.tex: labels, or the K best.")
+        str,
+        typer.Option(
+            "--methods",
+            metavar="A,B|K",
+            help="Rows of tables/paper.tex: labels, such as 'clip,\"clip, last\"', or the K best.",
+        ),
     ] = "4",
 ) -> None:
     """Write tables, figures and the HTML page of a suite from stored results. Works while runs are still going.
@@ -35,7 +41,7 @@ def report(
     store = store_at(results)
     widths = [width.strip() for width in figures.split(",")]
     refuse_widths(widths, "--figures")
-    shape = {"widths": widths, "methods": int(methods) if methods.isdecimal() else methods.split(",")}
+    shape = {"widths": widths, "methods": int(methods) if methods.isdecimal() else next(csv.reader([methods]))}
     name = suite_name(suite, store)
     planned = store.plan(name) is not None
     outline = None if planned else plan_outline(load_suite(suite, check_methods=False))
