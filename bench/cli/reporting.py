@@ -41,7 +41,8 @@ def report(
     store = store_at(results)
     widths = [width.strip() for width in figures.split(",")]
     refuse_widths(widths, "--figures")
-    shape = {"widths": widths, "methods": int(methods) if methods.isdecimal() else next(csv.reader([methods]))}
+    labels = next(csv.reader([methods])) or [methods]  # of nothing, csv reads no field
+    shape = {"widths": widths, "methods": int(methods) if methods.isdecimal() else labels}
     name = suite_name(suite, store)
     planned = store.plan(name) is not None
     outline = None if planned else plan_outline(load_suite(suite, check_methods=False))
