@@ -63,7 +63,7 @@ def planted(
             dataset, task, metric = MEMORISED
             about = {"dataset": dataset, "task": task, "metric": metric, "score": "", "value": memorised}
             records[1.0, *MEMORISED, ""] = replace(one, **about, low=None, high=None, higher_is_better=False)
-        runs.append(replace(run, records=records))
+        runs.append(replace(run, records=records, measured=records))
     tuning = {label: {"edge": []} for label in plain.methods} | dict(edge or {})
     return Results({**plain.plan, "tuning": {"methods": tuning}}, tuple(runs))
 
@@ -110,9 +110,8 @@ def test_a_comparison_passes_and_each_check_fails_alone(plain: Results) -> None:
 
 def test_what_is_not_stored_is_unknown(plain: Results) -> None:
     results = planted(plain, good, memorised=None, edge={"siglip": {}})
-    runs = tuple(
-        replace(run, records={key: one for key, one in run.records.items() if key[0] == 1}) for run in results.runs
-    )
+    ends = [{key: one for key, one in run.records.items() if key[0] == 1} for run in results.runs]
+    runs = tuple(replace(run, records=end, measured=end) for run, end in zip(results.runs, ends, strict=True))
     results = Results(results.plan, runs)
     unknown = {name for name, outcome in outcomes(results).items() if outcome == "unknown"}
     assert unknown == {"wrong captions learned", "trained out", "tuned"}
