@@ -13,8 +13,6 @@ from methods.base import RowWise, check, spans, without_own
 from methods.normaliser import DIRECTIONS, differences
 from methods.protocol import Batch, Clock, Facts, Tensors
 
-# official: github.com/Optimization-AI/fast_clip@efd89d5 README.md (scripts for ResNet-50), src/training/main.py
-BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-8  #: of the temperature's Adam
 SHARP = 0.03  #: at this temperature and below, its steps are a third as long
 
 
@@ -25,6 +23,10 @@ class GlobalConfig:
     temperature: float = 0.07  #: at the start
     learnable_scale: bool = True  #: learn the temperature by an Adam of its own (kept in [0.01, 1]) or keep it
     eta: float = 2e-4  #: learning rate of -ln temperature; the scripts take 0.2 to 0.25 of the towers' rate
+    # official: github.com/Optimization-AI/fast_clip@efd89d5 README.md, src/training/main.py: as the towers' AdamW
+    beta1: float = 0.9  #: of the temperature's Adam
+    beta2: float = 0.999  #: of the temperature's Adam; the scripts take 0.999 for ResNet-50 and 0.98 for ViT
+    adam_epsilon: float = 1e-8  #: of the temperature's Adam; the scripts take 1e-8 for ResNet-50 and 1e-6 for ViT
     rho: float = 6.5  #: radius of the KL ball: the temperature rests where the weights' KL from uniform is rho
     #: slope of the temperature: the objective's, or the official code's, which counts the softmax term twice
     temperature_rule: Literal["objective", "official"] = "objective"
@@ -36,6 +38,9 @@ class GlobalConfig:
         check(self, "temperature", 0 < self.temperature < math.inf, "a finite number > 0")
         check(self, "learnable_scale", isinstance(self.learnable_scale, bool), "true or false")
         check(self, "eta", 0 <= self.eta < math.inf, "a finite number >= 0")
+        check(self, "beta1", 0 <= self.beta1 < 1, "in [0, 1)")
+        check(self, "beta2", 0 <= self.beta2 < 1, "in [0, 1)")
+        check(self, "adam_epsilon", 0 < self.adam_epsilon < math.inf, "a finite number > 0")
         check(self, "rho", 0 <= self.rho < math.inf, "a finite number >= 0")
         rules = ("objective", "official")
         check(self, "temperature_rule", self.temperature_rule in rules, '"objective" or "official"')
@@ -142,13 +147,14 @@ class GlobalLoss(RowWise):
 
     @torch.no_grad()
     def after_step(self, clock: Clock) -> None:
-        if not self.config.learnable_scale:
+        config = self.config
+        if not config.learnable_scale:
             return
         self.moves += 1
-        self.mean_slope.lerp_(self.slope, 1 - BETAS[0])
-        self.mean_square.lerp_(self.slope.square(), 1 - BETAS[1])
-        first, second = (1 - beta ** int(self.moves) for beta in BETAS)
-        direction = self.mean_slope / first / ((self.mean_square / second).sqrt() + ADAM_EPSILON)
+        self.mean_slope.lerp_(self.slope, 1 - config.beta1)
+        self.mean_square.lerp_(self.slope.square(), 1 - config.beta2)
+        first, second = (1 - beta ** int(self.moves) for beta in (config.beta1, config.beta2))
+        direction = self.mean_slope / first / ((self.mean_square / second).sqrt() + config.adam_epsilon)
         self.rho.sub_(self.step_size() * direction).clamp_(0.0, math.log(100.0))
 
     @staticmethod

@@ -121,6 +121,20 @@ def test_its_temperature_stays_in_range_with_a_third_of_the_rate_where_it_is_sma
     lab.assert_close(soft.rho, 0.0)
 
 
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.98)])
+@pytest.mark.parametrize("epsilon", [1e-8, 0.1])
+def test_the_temperature_follows_torchs_adam(lab, betas, epsilon):
+    method = lab.build_adapter(Fastclip, rows=4, eta=1e-2, beta1=betas[0], beta2=betas[1], adam_epsilon=epsilon)
+    rho = method.rho.clone().requires_grad_()
+    adam = torch.optim.Adam([rho], lr=1e-2, betas=betas, eps=epsilon)
+    for step, slope in enumerate((0.3, -1.0, 0.05, 0.7)):
+        method.slope.fill_(slope)
+        rho.grad = method.slope.clone()
+        method.after_step(lab.a_clock(step))
+        adam.step()
+        lab.assert_close(method.rho, rho.detach(), rtol=1e-12)
+
+
 def test_a_fixed_temperature_is_one_that_is_learned_at_rate_0(lab, case):
     losses = []
     for settings in ({"learnable_scale": False}, {"eta": 0.0}):
@@ -155,7 +169,17 @@ def test_aligned_pairs_at_a_small_temperature_keep_their_normalisers_in_single_p
     assert all(bool(x.isfinite().all()) for x in (loss, *gradients))
 
 
-@pytest.mark.parametrize("bad", [{"gamma_min": 0.0}, {"gamma_share": 0.0}, {"epsilon": -1.0}, {"eta": math.inf}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"beta2": 1.0},
+        {"adam_epsilon": 0.0},
+        {"gamma_min": 0.0},
+        {"gamma_share": 0.0},
+        {"epsilon": -1.0},
+        {"eta": math.inf},
+    ],
+)
 def test_what_is_refused_is_named(bad):
     with pytest.raises(ValueError, match=rf"FastclipConfig\.{next(iter(bad))} = .*, but it must be "):
         Fastclip.Config(**bad)

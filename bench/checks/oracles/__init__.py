@@ -27,7 +27,10 @@ NAMES: dict[str, dict[str, str]] = {
     "bicro": {"kappa": "warm_rows", "warm_share": "warm_rows"},
     "cyclip": {"lambda1": "lambda_in_modal", "lambda2": "lambda_cross_modal"},
     "decl_evidential": {"lambda1": "hinge_weight"},
-    **{key: {"gamma": "gamma_min", "eps": "epsilon", "lr_tau": "eta"} for key in ("drrho", "fastclip")},
+    **{
+        key: {"gamma": "gamma_min", "eps": "epsilon", "lr_tau": "eta", "adam_eps": "adam_epsilon"}
+        for key in ("drrho", "fastclip")
+    },
     "gradient_ascent": {"NC_ratio": "forget", "label_smoothing": "smoothing"},
     "l2rm": {"reg": "regularisation", "omega": "rematch_weight"},
     "ncu": {"NC_ratio": "forget"},

@@ -53,8 +53,9 @@ def _follow(
 ) -> KnownValues:
     """Compare six steps: the logged number, gradients, both slopes of the temperature, its step, and normalisers."""
     given = values()["poisoning"]["traces"][trace["inputs"]]
+    settings = {"learnable_scale": True, **dict(zip(("beta1", "beta2"), trace["betas"], strict=True))}
     method, plain = (
-        lab.adapter_of(kind, trace, given["rows"], 7, dim=8, temperature_rule=rule, learnable_scale=True)
+        lab.adapter_of(kind, trace, given["rows"], 7, dim=8, temperature_rule=rule, **settings)
         for rule in ("official", "objective")
     )
     for step, (rows, expected) in enumerate(zip(given["steps"], trace["steps"], strict=True)):
