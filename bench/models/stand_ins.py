@@ -26,6 +26,7 @@ from bench import data, data_folder
 from bench.catalogue import training_sets
 from bench.catalogue.evaluation_sets import FOLDERS, EvaluationSet, parse_dataset
 from bench.catalogue.families import FAMILIES
+from bench.data import shards
 from bench.data.pairs import Pairs
 from bench.data.shards import indexing, sources
 from bench.errors import UserError
@@ -68,8 +69,7 @@ def write_stand_in(suite: str, folder: Path, pairs: int) -> tuple[list[str], Sui
     write_evaluation_sets(data_folder.evaluation_folder(), SIZE, IMAGES_PER_CLASS, wanted)
     lines = [f"{data_folder.evaluation_folder()}: {len(wanted)} evaluation sets"]
     if loaded.data.name not in training_sets.embedded():
-        each = "--each-caption" in (loaded.data.get or "")
-        lines.append(_training(folder / loaded.data.name, pairs, each))
+        lines.append(_training(folder / loaded.data.name, pairs, shards.wants_each_caption(loaded.data)))
     if loaded.data.on_features:
         lines += _features(loaded)
     lines += [line for towers in loaded.towers for line in _vocabulary(towers)]
@@ -109,7 +109,7 @@ def _training(folder: Path, most: int, each_caption: bool) -> str:
     folder.mkdir(parents=True)
     for start in rows[::PAIRS_PER_SHARD]:
         samples = (
-            [("jpg", _image(emoji, row, "JPEG")), _text(emoji.captions(row)[: MAX_CAPTIONS if each_caption else 1])]
+            [("jpg", _image(emoji, row, "JPEG")), *_texts(emoji.captions(row)[: MAX_CAPTIONS if each_caption else 1])]
             for row in rows[start : start + PAIRS_PER_SHARD]
         )
         _tar(folder / f"{start // PAIRS_PER_SHARD:05d}.tar", samples)
@@ -117,10 +117,11 @@ def _training(folder: Path, most: int, each_caption: bool) -> str:
     return f"{folder}: {report.about.rows:,} training pairs"
 
 
-def _text(captions: Sequence[str]) -> tuple[str, bytes]:
-    """Return the member of a sample that holds its captions."""
-    several = json.dumps({"captions": captions}).encode()
-    return ("json", several) if len(captions) > 1 else ("txt", captions[0].encode())
+def _texts(captions: Sequence[str]) -> list[tuple[str, bytes]]:
+    """Return the members of a sample that hold its captions: of one caption those of img2dataset."""
+    if len(captions) > 1:
+        return [("json", json.dumps({"captions": captions}).encode())]
+    return [("txt", captions[0].encode()), ("json", json.dumps({"caption": captions[0]}).encode())]
 
 
 def _features(suite: Suite) -> list[str]:

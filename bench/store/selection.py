@@ -27,7 +27,7 @@ def validation_scores(records: Iterable[Record], family: str, score: str, protoc
 
 
 def chosen_point(select: str, scores: Mapping[float, float], points: Sequence[float]) -> float | None:
-    """Return the share of the budget whose weights a rule chooses: of equal scores the earliest, as papers' code does.
+    """Return the share of the budget whose weights a rule chooses: of equal scores the earliest.
 
     scores: `validation_scores` of the rule's family; points: those of the curve, and 1.0. None until all are measured.
     """

@@ -221,13 +221,13 @@ def test_broken_samples_are_named(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"7", "the .json should be a list of texts, or have one as captions"),
-        (b'[["a cat"]]', "the .json should be a list of texts"),
-        (b'{"captions": {"a": 1}}', "the .json should be a list of texts"),
+        (b"7", "no caption: neither a .txt, nor a .json"),
+        (b'[["a cat"]]', 'json cannot be read: "captions" should be a list of texts'),
+        (b'{"captions": {"a": 1}}', 'json cannot be read: "captions" should be a list of texts'),
         (b'["\\ud83d"]', "surrogates not allowed"),
         (b"[" * 100_000, "it is nested too deeply"),
-        (b"null", "the .json should be a list of texts"),
-        (b"[]", "no caption (txt, json)"),
+        (b"null", "no caption: neither a .txt, nor a .json"),
+        (b"[]", "empty caption: the caption has no text"),
     ],
 )
 def test_broken_captions_are_named(
@@ -237,6 +237,22 @@ def test_broken_captions_are_named(
     webdataset_folder(evaluation_folder / "wds_flickr30k", samples)
     with pytest.raises(UserError, match=rf"0\.tar: sample 's0000001' has .*?{re.escape(message)}"):
         evaluation.load_evaluation_set("flickr30k", 24)
+
+
+def test_lines_are_captions_without_blank_ones_or_a_byte_order_mark(
+    evaluation_folder: Path, webdataset_folder: Folder
+) -> None:
+    """As training reads them. Beside img2dataset's json the whole text is one caption."""
+    texts = ["\ufeffone cat\r\n \nno\u2028end\n", "a dog\nin two lines", "plain"]
+    samples: list[dict[str, object]] = [{"png": encoded(n), "txt": text} for n, text in enumerate(texts)]
+    samples[1]["json"] = {"caption": "a dog\nin two lines"}
+    webdataset_folder(evaluation_folder / "wds_flickr30k", samples)
+    pairs = evaluation.load_evaluation_set("flickr30k", 24)
+    assert [pairs.captions(row) for row in range(3)] == [
+        ("one cat", "no\u2028end"),
+        ("a dog\nin two lines",),
+        ("plain",),
+    ]
 
 
 def npy(array: np.ndarray) -> bytes:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -187,6 +188,73 @@ def test_a_text_that_is_endless_or_a_pipe_costs_its_own_pair(tmp_path: Path) -> 
     assert line.startswith(f"{tmp_path / 'out'}: 1 pairs in 1 shards; omitted 2 (2 no caption)")
 
 
+@pytest.mark.parametrize(
+    ("name", "lines", "message"),
+    [
+        (
+            "a.csv",
+            ["filepath,title", "one.png,ok", "one.png,a dog, running"],
+            "a.csv:3: has more fields than there are",
+        ),
+        (
+            "a.tsv",
+            ["filepath\ttitle", 'one.png\t"Best" dog', "one.png\tb"],
+            "a.tsv:2: '\t' expected after",
+        ),
+        ("a.tsv", ["filepath\ttitle", 'one.png\t"Best dog', "one.png\tb"], "a.tsv:3: unexpected end of data; put a"),
+    ],
+)
+def test_a_table_whose_captions_would_be_cut_or_joined_is_refused(
+    tmp_path: Path, name: str, lines: list[str], message: str
+) -> None:
+    images_in(tmp_path)
+    (tmp_path / name).write_text("\n".join(lines))
+    with pytest.raises(UserError, match=re.escape(message)):
+        pack_shards(tmp_path / name, tmp_path / "out", PackOptions(), workers=1)
+
+
+@pytest.mark.parametrize("form", ["table", "coco", "parquet", "folder"])
+def test_what_has_no_splits_has_none_to_choose(form: str, tmp_path: Path) -> None:
+    source = FORM[form][0](tmp_path / "input")
+    with pytest.raises(UserError, match=r"--split test: .* has no splits; only Karpathy's JSON has"):
+        pack_shards(source, tmp_path / "out", PackOptions(splits=("test",)), workers=1)
+
+
+@pytest.mark.parametrize("form", ["coco", "karpathy", "parquet"])
+def test_a_caption_of_null_is_none_and_another_type_is_refused(form: str, tmp_path: Path) -> None:
+    make, options = FORM[form]
+    for other, message in ((None, ""), ({"raw": "a man"}, r"a caption is \{'raw': 'a man'\}; it should be a text")):
+        source = make(tmp_path / "input")
+        if form == "parquet":
+            table = pq.read_table(source)
+            captions = pa.array([[["kept"], [other], ["kept"]], [other] * 3][other is not None])
+            pq.write_table(table.set_column(table.schema.get_field_index("caption"), "caption", captions), source)
+        else:
+            source.write_text(source.read_text().replace('"ein gr\\u00fcnes Quadrat"', json.dumps(other)))
+        if message:
+            with pytest.raises(UserError, match=message):
+                pack_shards(source, tmp_path / "refused", options, workers=1)
+        else:
+            (line,) = pack_shards(source, tmp_path / "out", options, workers=1)
+            assert "2 pairs in 1 shards; omitted 1 (1 empty caption), " in line
+
+
+def test_a_caption_of_two_lines_stays_one(tmp_path: Path) -> None:
+    images_in(tmp_path)
+    with (tmp_path / "pairs.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("filepath", "title"), ("one.png", "one line\nsecond line")])
+    pack_shards(tmp_path / "pairs.csv", tmp_path / "out", PackOptions(), workers=1)
+    assert [texts for _, texts in read(tmp_path / "out").values()] == [("one line\nsecond line",)]
+
+
+def test_parquet_beside_images_is_not_their_list(tmp_path: Path) -> None:
+    """img2dataset writes metadata so, with `--output_format files`."""
+    source = a_folder(tmp_path / "input")
+    pq.write_table(pa.table({"url": ["x"]}), source / "00000.parquet")
+    (line,) = pack_shards(source, tmp_path / "out", PackOptions(), workers=1)
+    assert line == f"{tmp_path / 'out'}: 3 pairs in 1 shards; omitted none"
+
+
 def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     source, out = a_table(tmp_path / "input"), tmp_path / "out"
     with pytest.raises(UserError, match="has no column 'titel'; did you mean 'title'"):
@@ -202,11 +270,11 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"cut\.json: (cannot be read: |holds no pairs)"):
             pack_shards(tmp_path / "cut.json", out, PackOptions())
     (tmp_path / "long.csv").write_text("filepath,title\n" + "x" * 200_000)
-    with pytest.raises(UserError, match=r"long\.csv: cannot be read: Error: field larger than field limit"):
+    with pytest.raises(UserError, match=r"long\.csv:2: field larger than field limit"):
         pack_shards(tmp_path / "long.csv", out, PackOptions())
     os.truncate(tmp_path / "long.csv", 1 << 31)  # a hole, which takes no disk
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(UserError, match=r"long\.csv: cannot be read: Error: field larger than field limit"):
+    with pytest.raises(UserError, match=r"long\.csv:2: field larger than field limit"):
         pack_shards(tmp_path / "long.csv", out, PackOptions())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024  # in KiB
     os.truncate(tmp_path / "long.csv", 1 << 40)

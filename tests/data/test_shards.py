@@ -206,7 +206,13 @@ def test_what_is_missing_is_said(data_folder, tars):
     folder = tars.write_set(data_folder / "mine", 3)
     [no_index] = missing_shard_data(DataSettings(name="mine"))
     assert no_index.get == f"bench data index {folder} --out {folder / 'index.parquet'}"
+    by_caption = DataSettings(name="mine", get="bench data index DIR --each-caption")
+    [no_index] = missing_shard_data(by_caption)
+    assert no_index.get == f"bench data index {folder} --out {folder / 'index.parquet'} --each-caption"
     indexed(folder)
+    [by_image] = missing_shard_data(by_caption)
+    assert by_image.what == "mine, index with a row for each caption; this one has a row for each image"
+    assert by_image.get == no_index.get
     assert missing_shard_data(DataSettings(name="mine")) == []
     bytes = (folder / "00001.tar").stat().st_size
     (folder / "00001.tar").unlink()

@@ -202,6 +202,22 @@ def test_a_caption_that_only_the_json_has_is_taken(tmp_path, tars):
     assert told["h other"] == 'neither a .txt, nor a .json with a list "captions" or a text "caption"'
 
 
+def test_lines_of_a_text_are_captions_but_not_beside_a_json_of_img2dataset(tmp_path, tars):
+    """A caption a line is how clip-benchmark's sets, which people train on too, hold several."""
+    image = tars.encoded(1)
+    members = [("a.jpg", image), ("a.txt", b"\xef\xbb\xbfone\r\n\n two \nthree"), ("b.jpg", image), ("b.txt", b"of\n2")]
+    tars.write(tmp_path / "0.tar", [*members, ("b.json", b'{"caption": "of\\n2"}')])
+    index = Index.read(made(tmp_path).out)
+    assert index.captions.to_pylist() == [["one", "two", "three"], ["of\n2"]]
+    each = Index.read(made(tmp_path, each_caption=True).out)
+    assert dict(zip(each.keys, each.captions.to_pylist(), strict=True)) == {
+        "a#0": ["one"],
+        "a#1": ["two"],
+        "a#2": ["three"],
+        "b#0": ["of\n2"],
+    }
+
+
 def test_over_the_limit_there_is_no_index(broken_set):
     with pytest.raises(UserError, match=r"18 of 39 samples are faulty, more than --limit 0\.4") as error:
         made(broken_set, limit=0.4)

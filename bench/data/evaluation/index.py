@@ -21,7 +21,7 @@ from bench.errors import UserError
 from bench.hashing import file_hash
 from bench.store import files
 
-INDEX_VERSION = "3"  #: version of the columns; an index of another version is made again
+INDEX_VERSION = "4"  #: version of the columns; an index of another version is made again
 
 
 @dataclass(frozen=True)

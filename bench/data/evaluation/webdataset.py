@@ -16,7 +16,7 @@ import numpy as np
 from bench import reading
 from bench.data.evaluation.index import SplitRows
 from bench.data.evaluation.layouts import Found, split_tars
-from bench.data.shards.scan import IMAGES, MAX_IMAGE_BYTES
+from bench.data.shards.scan import IMAGES, MAX_IMAGE_BYTES, Unusable, sample_captions
 from bench.errors import UserError, one_line
 from bench.tars import Broken, tar_members
 
@@ -127,23 +127,9 @@ class WebDataset:
 
     def _captions(self, sample: _TarSample) -> tuple[str, ...]:
         try:
-            text, json = sample.texts.get("txt"), sample.texts.get("json", b"[]")
-            if text is not None and b'"captions"' not in json:
-                texts: object = text.decode().splitlines()
-            else:
-                texts = reading.parse_json(json)
-                if isinstance(texts, dict):
-                    texts = texts.get("captions", texts.get("caption", []))
-            listed = [texts] if isinstance(texts, str) else texts
-            if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
-                raise ValueError("the .json should be a list of texts, or have one as captions")
-            "".join(listed).encode()  # JSON can escape a lone surrogate, which has no UTF-8
-        except ValueError as error:
-            raise self._fault(sample, f"captions that cannot be read: {one_line(error)}") from error
-        captions = tuple(text for text in listed if text)
-        if not captions:
-            raise self._fault(sample, "no caption (txt, json)")
-        return captions
+            return sample_captions(sample.texts.get("txt"), sample.texts.get("json", b""))
+        except Unusable as error:
+            raise self._fault(sample, f"no usable caption: {': '.join(map(one_line, error.args))}") from error
 
     def _groups(self, samples: list[_TarSample]) -> dict[str, np.ndarray]:
         """Return the integer columns of the metadata by name, int64 [n] each."""

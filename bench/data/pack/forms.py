@@ -33,10 +33,12 @@ def list_samples(path: Path, options: PackOptions) -> list[ListedSample]:
         raise UserError(f"{path}: no such file or folder")
     known = {".csv": _table, ".tsv": _table, ".json": _json, ".parquet": _parquet, "/": _folder}
     ending = path.suffix.lower()
-    if path.is_dir():
-        ending = ".parquet" if any(path.rglob("*.parquet")) else "/"
+    if path.is_dir():  # img2dataset writes Parquet of metadata beside its images
+        ending = ".parquet" if any(path.rglob("*.parquet")) and not any(_images(path)) else "/"
     if (read := known.get(ending)) is None:
         raise UserError(f"{path}: should be a .csv, .tsv, .json or .parquet, or a folder of images or Parquet")
+    if ending != ".json":
+        _refuse_splits(path, options)
     try:
         _refuse_endless(path)
         listed = list(read(path, options))
@@ -45,6 +47,11 @@ def list_samples(path: Path, options: PackOptions) -> list[ListedSample]:
     if not listed:
         raise UserError(f"{path}: holds no pairs{' of these splits' if options.splits else ''}")
     return listed
+
+
+def _refuse_splits(path: Path, options: PackOptions) -> None:
+    if options.splits:
+        raise UserError(f"--split {options.splits[0]}: {path} has no splits; only Karpathy's JSON has")
 
 
 def _refuse_endless(path: Path) -> None:
@@ -65,15 +72,27 @@ def _table(path: Path, options: PackOptions) -> Iterator[ListedSample]:
         first = file.readline(reading.TEXT_BYTES)
         file.seek(0)
         lines = iter(partial(file.readline, reading.TEXT_BYTES), "")  # csv refuses a piece of a longer one
-        rows = csv.DictReader(lines, delimiter="\t" if "\t" in first else ",")
+        rows = csv.DictReader(lines, delimiter="\t" if "\t" in first else ",", strict=True)
         for column in filter(None, (image, caption, options.key_column)):
             _need(f"{path}:1", column, rows.fieldnames or ())
         grouped: dict[tuple[str, str], list[str]] = {}
-        for row in rows:
+        for row in _whole_rows(path, rows):
             key = row[options.key_column] or "" if options.key_column else ""
             grouped.setdefault((key.replace(".", "_"), row[image] or ""), []).append(row[caption] or "")
     for (key, name), captions in grouped.items():
         yield ListedSample(key, tuple(captions), str(base / name))
+
+
+def _whole_rows(path: Path, rows: csv.DictReader[str]) -> Iterator[dict[str, str | None]]:
+    """Yield the rows. Raises UserError for one that has more fields than columns, or whose quotes do not match."""
+    fix = "put a caption that has the delimiter or a double quote in double quotes, and double those that are in it"
+    try:
+        for row in rows:
+            if None in row:
+                raise UserError(f"{path}:{rows.reader.line_num}: has more fields than there are columns; {fix}")
+            yield row
+    except csv.Error as error:
+        raise UserError(f"{path}:{rows.reader.line_num}: {error}; {fix}") from error
 
 
 def _json(path: Path, options: PackOptions) -> Iterator[ListedSample]:
@@ -82,9 +101,10 @@ def _json(path: Path, options: PackOptions) -> Iterator[ListedSample]:
         content = json.load(file)
     images, base = content["images"], Path(options.images or path.parent)
     if "annotations" in content:
+        _refuse_splits(path, options)
         captions = defaultdict[int, list[str]](list)
         for annotation in content["annotations"]:
-            captions[annotation["image_id"]].append(str(annotation["caption"]))
+            captions[annotation["image_id"]].append(_text(annotation["caption"]))
         for image in images:
             name = str(image["file_name"])
             yield ListedSample(key_of(name), tuple(captions[image["id"]]), str(base / name))
@@ -96,7 +116,7 @@ def _json(path: Path, options: PackOptions) -> Iterator[ListedSample]:
     for image in images:
         if not options.splits or image["split"] in options.splits:
             name = "/".join(filter(None, (image.get("filepath", ""), image["filename"])))
-            yield ListedSample(key_of(name), tuple(str(one["raw"]) for one in image["sentences"]), str(base / name))
+            yield ListedSample(key_of(name), tuple(_text(one["raw"]) for one in image["sentences"]), str(base / name))
 
 
 def _parquet(path: Path, options: PackOptions) -> Iterator[ListedSample]:
@@ -117,9 +137,15 @@ def _parquet(path: Path, options: PackOptions) -> Iterator[ListedSample]:
                 for entry in batch.to_pylist():
                     key = str(entry[options.key_column]).replace(".", "_") if options.key_column else ""
                     texts = entry[text] if isinstance(entry[text], list) else [entry[text]]
-                    captions = tuple("" if one is None else str(one) for one in texts)
-                    yield ListedSample(key, captions, str(file), row, image)
+                    yield ListedSample(key, tuple(map(_text, texts)), str(file), row, image)
                     row += 1
+
+
+def _text(caption: Any) -> str:
+    """Return a caption of JSON or Parquet, "" for null. Raises ValueError for another type."""
+    if not isinstance(caption, str | None):
+        raise ValueError(f"a caption is {one_line(repr(caption), 60)}; it should be a text")
+    return caption or ""
 
 
 def _folder(path: Path, _: PackOptions) -> Iterator[ListedSample]:
@@ -127,15 +153,19 @@ def _folder(path: Path, _: PackOptions) -> Iterator[ListedSample]:
 
     An image has no captions without a .txt, or with a pipe or megabytes there.
     """
+    for image in _images(path):
+        try:
+            text = reading.read_file(image.with_suffix(".txt"), reading.TEXT_BYTES)
+        except (FileNotFoundError, reading.Unfit):
+            text = b""
+        lines = text.decode("utf-8-sig", "replace").split("\n")
+        yield ListedSample(key_of(str(image.relative_to(path))), tuple(filter(str.strip, lines)), str(image))
+
+
+def _images(path: Path) -> Iterator[Path]:
     for folder, folders, names in os.walk(path):
         folders.sort()
-        for image in (Path(folder, name) for name in sorted(names) if name.rpartition(".")[2].lower() in IMAGES):
-            try:
-                text = reading.read_file(image.with_suffix(".txt"), reading.TEXT_BYTES)
-            except (FileNotFoundError, reading.Unfit):
-                text = b""
-            lines = text.decode("utf-8-sig", "replace").splitlines()
-            yield ListedSample(key_of(str(image.relative_to(path))), tuple(filter(str.strip, lines)), str(image))
+        yield from (Path(folder, name) for name in sorted(names) if name.rpartition(".")[2].lower() in IMAGES)
 
 
 def _need(where: str, column: str, columns: Any) -> None:

@@ -34,7 +34,7 @@ class ListedSample:
 
 @dataclass(frozen=True)
 class PackOptions:
-    """Options of reading an input. A form ignores those that it has no use for."""
+    """Options of reading an input. A form ignores those that it has no use for, but refuses `splits`."""
 
     images: str | None = None  #: folder that paths of images are relative to; default: the input's own
     image_column: str | None = None
@@ -118,7 +118,7 @@ def _members(samples: Sequence[ListedSample], faults: list[OmittedSample]) -> It
                 raise Unusable("empty caption" if sample.captions else "no caption", detail)
             data = tables.image(sample) if sample.row >= 0 else _file(sample.path)
             member = {"__key__": sample.key, _suffix(data): data, "txt": captions[0].encode()}
-            if len(captions) > 1:  # the index reads this list before the .txt
+            if len(captions) > 1 or "\n" in captions[0]:  # readers take this list, not the lines of the .txt
                 member["json"] = json.dumps({"captions": captions}, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             faults.append(OmittedSample(ascii(sample.key), sample.path, "caption is not UTF-8", str(error)))

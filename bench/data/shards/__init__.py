@@ -17,7 +17,7 @@ from bench.data_folder import Missing
 from bench.errors import UserError
 from bench.suite.settings import DataSettings
 
-__all__ = ["ShardPairs", "index_path", "load_shard_pairs", "missing_shard_data"]
+__all__ = ["ShardPairs", "index_path", "load_shard_pairs", "missing_shard_data", "wants_each_caption"]
 SHOWN_SHARDS = 3  #: number of shards that a message names
 
 
@@ -60,6 +60,9 @@ def missing_shard_data(settings: DataSettings) -> list[Missing]:
     if not os.path.isfile(path):
         return [_no_index(settings, path)]
     about = read_about(path)
+    if wants_each_caption(settings) and not about.each_caption:
+        what = f"{settings.name}, index with a row for each caption; this one has a row for each image"
+        return [Missing(what, (str(path),), _command(settings, path, True), None)]
     get = "put them back, or set data.shards to where they are"
     try:
         there = _there(settings)
@@ -124,8 +127,8 @@ def _stale(settings: DataSettings, path: Path, about: IndexMetadata, fault: str,
     """Describe an index that does not fit `shards`; "{}" in `fault` stands for their number."""
     some = f"{', '.join(shards[:SHOWN_SHARDS])}{', ...' if len(shards) > SHOWN_SHARDS else ''}"
     what = f"{settings.name}, {fault.format(len(shards))} ({some})"
-    form = " --each-caption" if about.each_caption else ""
-    get = f"{_command(settings, path)}{form}; or name in data.shards those that are indexed, to train on them alone"
+    again = _command(settings, path, about.each_caption)
+    get = f"{again}; or name in data.shards those that are indexed, to train on them alone"
     return Missing(what, (str(path),), get, None)
 
 
@@ -139,8 +142,19 @@ def _no_index(settings: DataSettings, path: Path) -> Missing:
         size = entry.gigabytes * 10**9 if entry and entry.gigabytes else None
         get = settings.how_to_get_shards or training_sets.download_commands(settings.name, folder)
         return Missing(f"{settings.name}, training pairs", (*sources, str(path)), get, size)
-    return Missing(f"{settings.name}, index of its shards", (str(path),), _command(settings, path), None)
+    return Missing(
+        f"{settings.name}, index of its shards",
+        (str(path),),
+        _command(settings, path, wants_each_caption(settings)),
+        None,
+    )
 
 
-def _command(settings: DataSettings, path: Path) -> str:
-    return shlex.join(["bench", "data", "index", *_sources(settings), "--out", str(path)])
+def wants_each_caption(settings: DataSettings) -> bool:
+    """Return whether a suite is for an index with a row for each caption: one that its own command makes."""
+    return "--each-caption" in (settings.get or "")
+
+
+def _command(settings: DataSettings, path: Path, each_caption: bool) -> str:
+    option = ["--each-caption"] if each_caption else []
+    return shlex.join(["bench", "data", "index", *_sources(settings), "--out", str(path), *option])

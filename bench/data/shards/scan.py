@@ -1,8 +1,7 @@
 """Reads one tar: the samples that can be trained on, and faults with their reasons.
 
 A sample is the members that share a name up to its first dot: key.jpg (.jpeg, .png, .webp), key.txt, key.json. Its
-captions are the list "captions" of key.json; without it the text of key.txt; without that the text "caption" of
-key.json, which img2dataset writes. Other members are ignored.
+captions are those that `sample_captions` finds. Other members are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from bench.data.photo import FORMATS, too_many_scans
 from bench.reading import JSON_BYTES, TEXT_BYTES, parse_json
 from bench.tars import Broken, tar_members
 
-RULES_VERSION = 3  #: increase it if the same tar gives other rows; parts of an older number are then scanned again
+RULES_VERSION = 4  #: increase it if the same tar gives other rows; parts of an older number are then scanned again
 IMAGES = frozenset({"jpg", "jpeg", "png", "webp"})
 MAX_PIXELS = 89_478_485  #: of an image; more is taken for a decompression bomb, as Pillow does
 MAX_IMAGE_BYTES = 1 << 27  #: of an image file
@@ -166,43 +165,49 @@ def _row(key: str, sample: _OpenSample) -> ScannedRow:
     if sample.image is None:
         members_seen = ", ".join(sample.others) or "captions only"
         raise Unusable("no image", f"has {members_seen}; images end in {', '.join(sorted(IMAGES))}")
-    captions = _captions(sample.texts.get("txt"), sample.texts.get("json", b""))
-    if captions is None:
-        raise Unusable("no caption", 'neither a .txt, nor a .json with a list "captions" or a text "caption"')
-    if not any(captions):
-        raise Unusable("empty caption", "the caption has no text")
+    captions = sample_captions(sample.texts.get("txt"), sample.texts.get("json", b""))
     _, offset, size, image = sample.image
-    return ScannedRow(key, offset, size, tuple(filter(None, captions)), image)
+    return ScannedRow(key, offset, size, captions, image)
 
 
-def _captions(txt: bytes | None, json: bytes) -> list[str] | None:
-    """Return the captions of a .txt and a .json; None if both have none. Raises Unusable if they cannot be read."""
+def sample_captions(txt: bytes | None, json: bytes) -> tuple[str, ...]:
+    """Return the captions of a .txt and a .json, without white space around them. Raises Unusable if there are none.
+
+    They are the list that the .json has as "captions". Without it they are the lines of the .txt, as clip-benchmark
+    writes them; but beside a "caption" of the .json, which img2dataset writes, the whole text is one caption. Without
+    a .txt they are this "caption", or the .json itself if it is a list.
+    """
     try:
-        text = None if txt is None else txt.decode("utf-8-sig")
-        texts: Any = None if text is None else [text]
-        if b'"captions"' in json:
-            texts = _field(json, "captions")
-            if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
-                raise Unusable("json cannot be read", '"captions" should be a list of texts')
-        elif text is None and b'"caption"' in json:
-            texts = [_field(json, "caption")]
-            if texts == [None]:
-                return None
-            if not isinstance(texts[0], str):
-                raise Unusable("json cannot be read", '"caption" should be a text')
-        "".join(texts or []).encode()  # JSON can escape a lone surrogate, which has no UTF-8
+        texts = _listed(json) if json and (txt is None or b'"captions"' in json) else None
+        if texts is None and txt is not None:
+            text = txt.decode("utf-8-sig")
+            texts = [text] if b'"caption"' in json else text.split("\n")
+        "".join(texts or ()).encode()  # JSON can escape a lone surrogate, which has no UTF-8
     except UnicodeError as error:
         raise Unusable("caption is not UTF-8", str(error)) from error
-    return texts and [one.strip() for one in texts]
+    if texts is None:
+        raise Unusable("no caption", 'neither a .txt, nor a .json with a list "captions" or a text "caption"')
+    if captions := tuple(filter(None, map(str.strip, texts))):
+        return captions
+    raise Unusable("empty caption", "the caption has no text")
 
 
-def _field(json: bytes, name: str) -> Any:
-    """Return a field of a JSON object; None if it has none. Raises Unusable if it is malformed."""
+def _listed(json: bytes) -> list[str] | None:
+    """Return the captions of a .json; None if it has none. Raises Unusable if it is malformed."""
     try:
         content = parse_json(json)
     except ValueError as error:
         raise Unusable("json cannot be read", str(error)) from error
-    return content.get(name) if isinstance(content, dict) else None
+    texts: Any = content if isinstance(content, list) else None
+    if isinstance(content, dict):
+        texts = content.get("captions")
+        if "captions" not in content and (one := content.get("caption")) is not None:
+            if not isinstance(one, str):
+                raise Unusable("json cannot be read", '"caption" should be a text')
+            texts = [one]
+    if texts is not None and not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+        raise Unusable("json cannot be read", '"captions" should be a list of texts')
+    return texts
 
 
 def refuse_undecodable_image(data: bytes) -> None:
