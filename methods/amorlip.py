@@ -83,12 +83,14 @@ class Amorlip(Contrastive):
   year = {2025}
 }""",
         state="logit scale; two networks, their average and its copy at the end of the last pass",
-        note="Losses, normalisers and networks equal executed official code; how they are trained is ours: one step "
-        "of the suite's AdamW for each of the towers, where the script makes three of an Adam of its own at a constant "
-        "rate; the scale takes the suite's rate, not a quarter of it. Of the objectives for the networks the script's "
-        "is here, squared errors of logarithms; KL and JS divergences are left out. In a run of one pass nothing is "
-        "remembered, and the towers' gradient is that of CLIP, twice, over a, but for the own partner's weight. The "
-        "value of the loss is a surrogate; CLIP's with these normalisers is logged beside it. Preset paper is ours.",
+        note="Losses, normalisers and networks equal executed official code; how they are trained is ours: one step of "
+        "the suite's AdamW for each of the towers, where the script makes three of an Adam of its own at a "
+        "constant rate; the scale takes the suite's rate, not a quarter of it. Of the objectives for the networks "
+        "the script's is here, squared errors of logarithms; KL and JS divergences are left out. New networks "
+        "need hundreds of steps a pass, at a rate that has not fallen yet, or what is remembered is untrained: "
+        "restart: false keeps them. In a run of one pass nothing is remembered, and the towers' gradient is that "
+        "of CLIP, twice, over a, but for the own partner's weight. The value of the loss is a surrogate; CLIP's "
+        "with these normalisers is logged beside it. Preset paper is ours.",
     )
     Config = AmorlipConfig
     presets: ClassVar[Presets] = {"paper": {}, "official": {"own_weight": 1e-3, "memory": 0.8, "restart": True}}

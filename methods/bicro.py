@@ -74,9 +74,10 @@ class Bicro(Divided, RowWise):
         note="Two networks label each other's rows in the official code; here is one. Losses, labels and mixture equal "
         "executed official code, their assembly is ours: one step on clean and noisy rows together, losses of the "
         "training visits, cosines of global embeddings in place of scores and means of regions and words. The preset "
-        "official has two slips: margins of the wrong pair and labels on the wrong rows. A third is not offered: the "
-        "mixture there gives probability 0 to the row of smallest loss. The paper was not read: the preset paper is "
-        "the official code without its slips. A warm batch trains on one row at least.",
+        "official has two slips: margins of the wrong pair and labels on the wrong rows. A third has no option: the "
+        "mixture there gives probability 0 to the row of smallest loss; here losses are clipped, but rows of the "
+        "smallest losses (up to 0.7 %) may still be taken for noisy. The paper was not read: the preset paper is the "
+        "official code without its slips. A warm batch trains on one row at least.",
     )
     Config = BicroConfig
     presets: ClassVar[Presets] = {"paper": {}, "official": {"margin_of": "negative", "clean_labels": "misaligned"}}

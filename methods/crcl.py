@@ -69,7 +69,11 @@ class Crcl(Contrastive):
     )
     Config = CrclConfig
     presets: ClassVar[Presets] = {"paper": {"floor": 0.0}, "official": {"floor": 1e-10}}
-    space: ClassVar[Space] = {**TEMPERATURE, "alpha": Linear(0.2, 1.0), "complementary_weight": Log(0.5, 50.0)}
+    space: ClassVar[Space] = {
+        **TEMPERATURE,
+        "alpha": Linear(0.2, 1.0, limit="high"),
+        "complementary_weight": Log(0.5, 50.0),
+    }
     identities = (
         Identity(
             "with labels of 1 and no complementary loss it is CLIP, twice",

@@ -73,7 +73,7 @@ class Gsc(WholeBatch):
         "paper": {"structure_weight": 0.01, "beta": 0.7, "temperature": 0.07},
         "official": {"intra_scale": 1.0, "per_batch": False},
     }
-    space: ClassVar[Space] = {**TEMPERATURE, "structure_weight": Log(1e-3, 3.0), "beta": Linear(0.2, 1.0)}
+    space: ClassVar[Space] = {**TEMPERATURE, "structure_weight": Log(1e-3, 3.0), "beta": Linear(0.2, 1.0, limit="high")}
     identities = (
         Identity(
             "without the structure loss it is CLIP as long as all targets are 1",

@@ -60,7 +60,7 @@ class Psd(Contrastive):
     )
     Config = PsdConfig
     presets: ClassVar[Presets] = {"paper": {}}
-    space: ClassVar[Space] = {**TEMPERATURE, "soft": Linear(0.0, 1.0), "sharpen": Log(0.25, 4.0)}
+    space: ClassVar[Space] = {**TEMPERATURE, "soft": Linear(0.0, 1.0, limit="high"), "sharpen": Log(0.25, 4.0)}
     identities = (Identity("with no soft row it is CLIP", equals="clip", config={"soft": 0.0}),)
 
     def observe(self, z: Tensors, batch: Batch) -> Tensors:

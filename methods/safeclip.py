@@ -104,7 +104,11 @@ class Safeclip(Contrastive):
         # official: github.com/BigML-CS-UCLA/SafeCLIP@91488ce src/memory_bank.py on lightly 1.2.39
         "official": {"bank_start": "noise"},
     }
-    space: ClassVar[Space] = {**TEMPERATURE, "threshold": Linear(0.5, 1.0), "warm_share": Linear(0.02, 0.5)}
+    space: ClassVar[Space] = {
+        **TEMPERATURE,
+        "threshold": Linear(0.5, 1.0, limit="high"),
+        "warm_share": Linear(0.02, 0.5),
+    }
     needs = frozenset({"tokens", "second_view"})
     monitored = "contrast"
 

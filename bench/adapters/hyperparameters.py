@@ -59,6 +59,11 @@ def _config(method: type[Method], preset: str | None, config: Mapping[str, Any])
     return method.Config(**{key: readers[key](value) for key, value in values.items()})
 
 
+def has_logit_bias(method: type[Method]) -> bool:
+    """Return whether a method adds a bias to its scaled similarities, which fits only its own scale."""
+    return "bias" in {field.name for field in dataclasses.fields(method.Config)}
+
+
 @functools.cache
 def _readers(config: type) -> dict[str, Callable[[Any], Any]]:
     """Return for each hyper-parameter a function from a YAML value to its type; ValueError if it does not fit."""

@@ -29,14 +29,15 @@ class EditOptions(NoiseOptions):
     """Editing of the texts of corrupted rows."""
 
     op: Literal["drop", "swap", "truncate", "boilerplate"] = "drop"
-    #: drop, truncate: share of the words that go; swap: how far a word moves, in words; boilerplate has none. null: 0.5
+    #: drop, truncate: share of the words that go; swap: words move by less than this many words; boilerplate has none.
+    #: null: 0.5, of swap 3
     strength: Annotated[float, Field(ge=0)] | None = None
 
     @model_validator(mode="before")
     @classmethod
-    def _strength_of_half(cls, values: Any) -> Any:
+    def _strength_of_the_op(cls, values: Any) -> Any:
         if isinstance(values, dict) and values.get("op") != "boilerplate" and values.get("strength") is None:
-            return {**values, "strength": 0.5}
+            return {**values, "strength": 3.0 if values.get("op") == "swap" else 0.5}
         return values
 
     @model_validator(mode="after")
@@ -45,6 +46,8 @@ class EditOptions(NoiseOptions):
             raise fault("boilerplate replaces whole texts; omit strength", "strength")
         if self.op in ("drop", "truncate") and self.strength is not None and self.strength > 1:
             raise fault(f"{self.strength:g} should be a share of the words, at most 1", "strength")
+        if self.op == "swap" and self.strength is not None and self.strength <= 1:
+            raise fault(f"{self.strength:g} should be above 1: below it no word passes another", "strength")
         return self
 
 

@@ -31,7 +31,7 @@ def calibrated_seconds(run: Run, inputs: Inputs, store: Store, keep: bool) -> di
 
     keep: whether what is measured is stored.
     """
-    machine = environment(available_device())["hardware"]
+    machine = {**environment(available_device())["hardware"], "threads": run.train.threads}  # a job sets them
     key = digest({"cost": cost_key(run), "train": run.train.model_dump(), "machine": machine})
     path = store.root / "calibrations" / f"{key}.json"
     seconds: dict[str, float] | None = read_json(path, "seconds", remedy=RENEW_SECONDS) or _measured.get(path)

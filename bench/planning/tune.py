@@ -77,7 +77,8 @@ def stages(suite: Suite) -> list[list[MethodEntry]]:
 
 def _needs(suite: Suite, entry: MethodEntry) -> str | None:
     """Return the label of the entry whose run an entry starts from or has its pairs scored by."""
-    return registry.find_method(entry.method).reference or suite.scorer_of(entry)
+    start = registry.starting_method(entry.method, entry.start)
+    return (entry.reference or start) if start else suite.scorer_of(entry)
 
 
 def surviving_settings(scores: Mapping[int, float | None], count: int) -> list[int]:

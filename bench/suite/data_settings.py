@@ -140,6 +140,8 @@ class DataSettings(Model):
             for field in ("shards", "index", "rows"):
                 if getattr(self, field) is not None:
                     raise fault(f"{self.name} comes with the package and has none; omit it", field)
+        if self.share < 1 and (self.embedded or self.synthetic):
+            raise fault("is of shards and stored features; omit it, or choose pairs by keep", "share")
         for field in ("widths", "feature_dropout", "get"):
             shards = field == "get" and not self.embedded
             if getattr(self, field) and not (self.on_features or shards):

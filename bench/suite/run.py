@@ -144,8 +144,10 @@ class Run:
         paid = {"pays_scorer": self.pays_scorer} if self.keep.entry.scored else {}
         external = self.scorer.content() if self.scorer else {}
         keep = {**self.keep.content(), "rule": self.keep_rule, **paid, **external}
+        method = registry.find_method(self.method)
         return {
             **({"start": hashing.weights_identity(self.start)} if self.start else {}),
+            **({"scale_and_bias": "together"} if self.start and hyperparameters.has_logit_bias(method) else {}),
             **({"untrained": True} if self.untrained else {}),
             **({"average": self.average} if self.average is not None else {}),
             **({"keep": keep} if self.selects_data else {}),

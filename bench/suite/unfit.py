@@ -105,7 +105,11 @@ def _unfit_starts(suite: SuiteSections) -> Iterator[FieldFault]:
         elif entry.average_with_start is not None and entry.untrained:
             yield place, "an untrained entry has nothing to average; omit one of the two"
     kind = suite.train.freeze
-    for one in suite.towers:
+    for number, one in enumerate(suite.towers):
+        for field in ("image_start", "text_start"):
+            if getattr(one, field) and all(entry.start for entry in suite.methods):
+                place = ("towers", *([number] if len(suite.towers) > 1 else []), field)
+                yield place, "every entry begins at start, which has both towers; omit one of the two"
         if one.stored and suite.train.layer_decay != 1:
             yield ("train", "layer_decay"), f"towers.{one.stored[0]} is a head on stored features; omit it"
         if kind in one.stored:
@@ -123,6 +127,8 @@ def _unfit_trials(suite: SuiteSections) -> Iterator[FieldFault]:
     noise = suite.noise[0]
     if suite.tune.by == "noisy_validation" and not noise.entry.for_held_out:
         yield ("tune", "by"), f"held-out pairs cannot have noise of kind {noise.kind}; name clean_validation"
+    if suite.tune.lr is not None and suite.tune.lr[0] < suite.train.final_lr:
+        yield ("tune", "lr", 0), f"{suite.tune.lr[0]:g} is below train.final_lr {suite.train.final_lr:g}"
     if len(suite.towers) > 1:
         yield ("towers",), "trials need one pair of towers; make a suite of each"
     for place, seed in enumerate(suite.tune.seeds):

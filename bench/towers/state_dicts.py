@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from bench.adapters import hyperparameters
 from bench.catalogue import architectures
 from bench.errors import UserError, nearest, one_line
 from bench.hashing import OPEN_CLIP
@@ -152,13 +153,16 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
     """Start from the weights in a file: all of the towers, and the method's parameters of the same name and shape.
 
     Called before `prepare`, so that whatever the method adds to the towers starts fresh; what it keeps fixed stays as
-    configured. UserError if towers differ.
+    configured, and so does a logit scale with a bias if the file has no bias: they fit only together. UserError if
+    towers differ.
     """
     assert isinstance(method, nn.Module)
     load_tensors(path, {"towers": towers})
     given = {name.removeprefix("module."): value for name, value in _entries(path).items()}
-    if "logit_scale" in given:  # open_clip's name for ours
-        given["method.scale.rho"] = given["logit_scale"]
+    theirs = {"logit_scale": "method.scale.rho", "logit_bias": "method.bias"}  # open_clip's names for ours
+    given |= {own: given[name] for name, own in theirs.items() if name in given}
+    if hyperparameters.has_logit_bias(type(method)) and "method.bias" not in given:
+        given.pop("method.scale.rho", None)
     with torch.no_grad():
         for name, own in method.named_parameters():
             value = given.get(f"method.{name}")

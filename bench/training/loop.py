@@ -68,7 +68,7 @@ def _train(job: TrainingJob, books: Books) -> None:
                 optimiser.load_state_dict(optimiser_state)
             optimiser_state = None
             trained = [x for _, x in named_parameters(method, towers) if x.requires_grad]
-        set_learning_rate(optimiser, step - phase_start, phase_steps, job.settings)
+        factor = set_learning_rate(optimiser, step - phase_start, phase_steps, job.settings)
         clock = Clock(step=step, phase=name, progress=step / steps, epoch=step // per_epoch)
 
         # 1. Encode this rank's rows. With one micro-batch its graph is kept; with several, each is encoded again in 4.
@@ -115,7 +115,7 @@ def _train(job: TrainingJob, books: Books) -> None:
         group.sum_gradients(trained)
 
         # 5. Look for NaN, step, and let the method move its own scalars.
-        books.note(clock, terms, trained, optimiser.param_groups[0]["lr"], z, observed)
+        books.note(clock, terms, trained, job.settings.lr * phases[name].lr_scale * factor, z, observed)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         group.commit_batchnorm(norms)

@@ -84,8 +84,8 @@ def make_optimiser(method: Method, towers: OpenClipTowers, phase: Phase, train: 
     return torch.optim.AdamW(params, betas=train.betas, eps=train.eps, fused=True)
 
 
-def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, train: TrainSettings) -> None:
-    """Linear warm-up, then a cosine to `final_lr`, over the `steps` of one phase.
+def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, train: TrainSettings) -> float:
+    """Linear warm-up, then a cosine to `final_lr`, over the `steps` of one phase; return the share of the rate.
 
     The warm-up is at most a tenth of the steps. A method's own learning rate keeps its ratio to the suite's.
     """
@@ -96,3 +96,4 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, step: int, steps: int, t
     factor = (step + 1) / warm if step < warm else last + (1 - last) * cosine
     for group in optimiser.param_groups:
         group["lr"] = group["base_lr"] * factor
+    return factor

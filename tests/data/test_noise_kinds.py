@@ -295,6 +295,9 @@ def test_edits_nest_over_strength_and_rates_and_leave_single_words() -> None:
     assert made[3].realised_rate == 0.0, "one of two texts is right"
     swapped = edited_captions(pairs, 0.5, 0, "swap", 100.0)
     assert all(sorted(text.split()) == sorted(texts[0][0].split()) for text in first_texts(pairs, swapped))
+    by_default = NoiseSettings(kind="edited_captions", rates=(0.5,), options={"op": "swap"})
+    for manifest in (swapped, by_default.entry.make(pairs, by_default, 0.5, 0)):
+        assert len(manifest.wrong_rows) > 0.8 * len(manifest.rows), "words have changed places"
     assert made[1].content_hash != made[2].content_hash
 
 
@@ -331,6 +334,7 @@ def test_lines_show_edited_texts_and_how_near_neighbours_are() -> None:
         ("edited_captions", {"op": "dorp"}, "op"),
         ("edited_captions", {"op": "drop", "strength": 1.5}, "1.5 should be a share of the words, at most 1"),
         ("edited_captions", {"op": "boilerplate", "strength": 0.5}, "omit strength"),
+        ("edited_captions", {"op": "swap", "strength": 1.0}, "1 should be above 1: below it no word passes another"),
         ("semantic_swap", {"leaf": 0}, "leaf"),
     ],
 )
@@ -343,7 +347,7 @@ def test_options_that_fit_no_kind_are_refused(kind: str, options: dict[str, Any]
 def test_options_are_read_again_as_they_were_written(op: str) -> None:
     options = NoiseSettings(kind="edited_captions", rates=(0.4,), options={"op": op}).chosen_options()
     content = options.content()
-    assert content == {"op": op, "strength": None if op == "boilerplate" else 0.5}
+    assert content == {"op": op, "strength": {"boilerplate": None, "swap": 3.0}.get(op, 0.5)}
     again = NoiseSettings(kind="edited_captions", rates=(0.4,), options=content)  # as a stored run's settings are read
     assert again.chosen_options() == options
 

@@ -73,6 +73,17 @@ def test_every_method_gets_the_same_points(tmp_path: Path) -> None:
     assert [[entry.label for entry in stage] for stage in tune.stages(suite)] == [["clip", "sogclr", "pinned"], ["ncu"]]
 
 
+def test_an_entry_waits_for_the_entry_that_it_starts_from(tmp_path: Path) -> None:
+    """Not for the entry of the reference's method; and for none where it has a start."""
+    base = "{method: clip, label: base, config: {temperature: 0.05}}, {method: osa, reference: base}"
+    (tmp_path / "tuned.yaml").write_text(SUITE)
+    suite = load_suite(tmp_path / "tuned.yaml", [f"methods=[clip, {base}, {{method: ncu, start: w.pt}}]"])
+    first, late = tune.stages(suite)
+    assert ([one.label for one in first], [one.label for one in late]) == (["clip", "base", "ncu"], ["osa"])
+    assert [one.label for one in tune._wanted(suite.narrowed("osa"), first, {})] == ["base"]
+    assert [one.label for one in tune._wanted(suite.narrowed("ncu"), first, {})] == ["ncu"]
+
+
 def test_the_best_on_validation_is_what_runs(done: Path) -> None:
     store, written = Store(done / "out"), plan(done)
     rows = written["tuning"]["methods"]
@@ -269,3 +280,10 @@ def test_ranges_are_checked(tmp_path: Path) -> None:
     (tmp_path / "tuned.yaml").write_text(SUITE.replace("[1.0e-3, 16.0e-3]", "[2.0e-3, 1.0e-3]"))
     with pytest.raises(UserError, match=r"tuned.yaml:7.*tune.lr.*should be \[low, high\]"):
         load_suite(tmp_path / "tuned.yaml")
+
+
+def test_a_trials_rate_is_not_below_the_last_one(tmp_path: Path) -> None:
+    """The cosine would rise."""
+    (tmp_path / "tuned.yaml").write_text(SUITE)
+    with pytest.raises(UserError, match=r"tuned.yaml:7: tune\.lr\.0: 0\.001 is below train\.final_lr 0\.002"):
+        load_suite(tmp_path / "tuned.yaml", ["train.final_lr=2.0e-3"])

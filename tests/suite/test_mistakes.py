@@ -75,6 +75,7 @@ CASES = [
     ("tasks: [zero_shot]", "curve: [0.5, 0.3]", "small.yaml:11: evaluate.curve.1: 0.3 should be 0.25, 0.5 or 0.75"),
     ("name: emoji", "name: emojis", "small.yaml:2: data.name: 'emojis' resembles 'emoji', which comes with"),
     ("size: 32", "size: 48", "small.yaml:2: data.size: 48 should be 32 or 64"),
+    ("size: 32", "size: 32, share: 0.5", "small.yaml:2: data.share: is of shards and stored features; omit it, or"),
     (
         "  lr: 1e-3\nevaluate: {tasks: [zero_shot]}\nmethods:\n  - clip",
         "  final_lr: 1e-4\nmethods:\n  - {method: clip, lr: 1e-5}",

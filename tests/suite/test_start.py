@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bench.suite.suite import load_suite
 from bench.towers.state_dicts import locate_weights
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
+from methods.siglip import Siglip
 
 SUITE = """\
 name: started
@@ -133,3 +135,21 @@ def test_the_scale_of_a_trainers_checkpoint_is_taken_and_a_fixed_one_is_kept(tmp
     (tmp_path / "started.yaml").write_text(SUITE + row % trained)
     fixed = load_suite(tmp_path / "started.yaml").cells()[1]
     assert begun(fixed)[1].exp().item() == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("bias", [None, -7.5])
+def test_a_scale_that_has_a_bias_is_taken_only_with_one(tmp_path: Path, trained: Path, bias: float | None) -> None:
+    """SigLIP's bias of -10 belongs to its scale of 10: at CLIP's 100 the mean logit of a wrong pair is positive."""
+    given = load_file(trained)
+    theirs = {name.removeprefix("towers.").removeprefix("text."): x for name, x in given.items() if "towers." in name}
+    named = {"logit_scale": 3.5, **({} if bias is None else {"logit_bias": bias})}
+    save_file({**theirs, **{name: torch.tensor(x) for name, x in named.items()}}, tmp_path / "w.safetensors")
+    (tmp_path / "started.yaml").write_text(f"{SUITE}  - {{method: siglip, start: {tmp_path / 'w.safetensors'}}}\n")
+    run = load_suite(tmp_path / "started.yaml").cells()[1]
+    towers, method = build_model(run, InputsReader().inputs(run))
+    prepare_model(method, towers, run, torch.device("cpu"), None)
+    assert isinstance(method, Siglip)
+    expected = (10.0, -10.0) if bias is None else (math.exp(3.5), bias)
+    assert (method.scale().item(), method.bias.item()) == pytest.approx(expected)
+    assert run.content()["scale_and_bias"] == "together", "ids from before, when the scale alone was taken, are others"
+    assert not {"scale_and_bias"} & load_suite(tmp_path / "started.yaml").cells()[0].content().keys()

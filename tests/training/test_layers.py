@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from bench.errors import UserError
 from bench.planning.flops import step_prices
+from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.settings import TowerSettings, TrainSettings
 from bench.suite.suite import load_suite
@@ -19,6 +21,8 @@ from bench.towers.tokenization import SmallVocabulary
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
 from bench.training.optimizer import layer_factors, make_optimiser, named_parameters, set_trainable
+
+from ..command import call_bench
 
 SUITE = """\
 name: layered
@@ -118,6 +122,10 @@ FEATURES = "towers={image: features, text: tiny-transformer, dim: 8}"
             ["train.freeze=image", "start=null"],
             "train.freeze: the image tower would stay random; give start, or",
         ),
+        (
+            ["towers={dim: 8, text_start: t.pt}"],
+            "towers.text_start: every entry begins at start, which has",
+        ),
         (["train.freeze=both"], "train.freeze: 'both' should be 'image' or 'text'"),
         (["train.layer_decay=0"], "train.layer_decay: 0 should be greater than 0"),
         (["train.layer_decay=0.9", FEATURES, "data.features=f"], "train.layer_decay: towers.image is a head on stored"),
@@ -135,3 +143,14 @@ def test_what_cannot_be_is_one_line(changes: list[str], message: str, runs: Call
 def test_the_defaults_are_no_part_of_an_id() -> None:
     assert not {"layer_decay", "freeze"} & TrainSettings().content().keys()
     assert TrainSettings(layer_decay=0.9, freeze="image").content()["freeze"] == "image"
+
+
+def test_the_logged_rate_is_the_suites(tmp_path: Path) -> None:
+    """Not that of the lowest block, which comes first."""
+    (tmp_path / "layered.yaml").write_text(SUITE.replace("start: start.pt\n", "").replace("prolip, ncu", ""))
+    store = Store(tmp_path / "out")
+    call_bench("run", tmp_path / "layered.yaml", "--results", store.root, "--set", "train.layer_decay=0.5")
+    (run,) = store.runs()
+    assert [line["lr"] for line in run.metrics()][-1:] == [
+        pytest.approx(TrainSettings().lr * 0.5 * (1 + math.cos(math.pi * 3 / 4)))
+    ]
