@@ -40,6 +40,7 @@ class Line:
     primary: bool
     clean: str | None = None  #: the block of clean pairs that corresponds to the noise
     unlearned: tuple[str, ...] = ()  #: of the two, what has not learned under the noise
+    comparable: bool = True  #: False if rows were measured on different data
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def compare(suite: str, store: Store, a: str, b: str | None = None) -> Compariso
     lines = [_line(results, outcomes, noise, named, a, b) for noise in results.noises for named in results.measures]
     costs = {noise: _cost(results, noise, a, b) for noise in results.noises}
     shown = tuple(line for line in lines if {line.a.state, line.b.state} != {"not applicable"})
-    main = [line for line in lines if line.primary]
+    main = [line for line in shown if line.primary] or [line for line in lines if line.primary]
     names = results.named(a), results.named(b)
     sentence = verdict(*names, main, costs) if main else _no_verdict(primary(results))
     both = [(name, results.methods[label]) for name, label in zip(names, (a, b), strict=True)]
@@ -119,7 +120,7 @@ def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: 
     own, other = cells[a].by_seed, cells[b].by_seed
     shared = sorted(own.keys() & other.keys())
     column, lost = measure.column, tuple(results.named(label) for label in (a, b) if label in unlearned(results)[noise])
-    test = None if lost else difference(own, other)
+    test = None if lost or not measure.comparable else difference(own, other)
     return Line(
         noise=noise,
         what=f"{short(family(named[1])).lower()} {column.group} {column.in_words}",
@@ -133,6 +134,7 @@ def _line(results: Results, outcomes: AllOutcomes, noise: str, named: Named, a: 
         primary=named == primary(results),
         clean=results.clean(noise),
         unlearned=lost,
+        comparable=measure.comparable,
     )
 
 
@@ -172,6 +174,8 @@ def _part(a: str, b: str, line: Line, test: Difference | None, cost: float | Non
         return f"{under} {' and '.join(line.unlearned)} {have} not learned, so nothing is tested{spent}"
     points = f"{100 * abs(line.gap):.1f} points"
     better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
+    if not line.comparable:
+        return f"{under} they were measured on different data, so nothing is tested{spent}"
     if test is None:
         seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
         why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"

@@ -24,6 +24,9 @@ def begins_at(entry: Mapping[str, Any]) -> str | None:
 
 
 def recipe(entry: Mapping[str, Any]) -> str:
-    """All settings of an entry except label and data selection: entries of one recipe differ only in their pairs."""
-    fields = ("method", "preset", "lr", "start", "reference", "config")
-    return json.dumps([entry[name] for name in fields], sort_keys=True)
+    """All settings of an entry in a plan except label and data selection: entries of one recipe differ in their pairs.
+
+    A plan does not hold the weight decay, which trials may have chosen.
+    """
+    fields = ("method", "preset", "lr", "start", "reference", "config", "select", "average", "untrained")
+    return json.dumps([entry.get(name) for name in fields], sort_keys=True)

@@ -65,11 +65,13 @@ def scoreboard(results: Results) -> list[tuple[str, ...]]:
     """A heading, and a row per noise: the baseline's score, methods by verdict, the best one, seeds."""
     base = results.named(results.baseline)
     rows: list[tuple[str, ...]] = [("noise", base, "better", "worse", "inconclusive", "best", "on clean", "seeds")]
-    contrasts = {one.noise: one for one in headline_contrasts(results)}
+    contrasts, lost = {one.noise: one for one in headline_contrasts(results)}, unlearned(results)
     for one in headline_contrasts(results.longest):
         own = one.values.get(results.baseline)
         unit = " %" if one.measure.column.unit == "percent" else ""
-        score = f"{show(abs(mean([*own.values()])), one.measure.column.unit)}{unit}" if own else "has not learned"
+        score = "has not learned" if results.baseline in lost[one.noise] else "–"
+        if own:
+            score = f"{show(abs(mean([*own.values()])), one.measure.column.unit)}{unit}"
         counts = [sum(word in one.verdicts(label) for label in one.gains) for word in ("better", "worse")]
         counts.append(sum(not test.is_significant for test in one.gains.values()))
         best = max(one.gains, key=lambda label: one.gains[label].value, default=None)

@@ -110,8 +110,8 @@ class Judged:
 
     @property
     def detectable(self) -> float | None:
-        """The smallest difference that these seeds detect with 80 % power, at 5 % and unadjusted."""
-        return detectable(self.test.n) * self.test.std if self.test else None
+        """The smallest difference detected with 80 % power, at 5 % and unadjusted; None where seeds have no spread."""
+        return detectable(self.test.n) * self.test.std or None if self.test else None
 
 
 def judge(results: Results, claims: Claims) -> dict[str, list[Judged]]:
@@ -145,8 +145,12 @@ def numbers_of(results: Results, part: Part) -> list[tuple[str, str, str]]:
 def _noises(results: Results, paper: PaperClaims) -> Iterator[str | float]:
     """Yield the labels of the suite's noises with the paper's rates, and each rate that the suite does not have."""
     for rate in paper.rates:
-        labels = [label for label, entry in results.noises.items() if entry["rate"] == rate]
-        yield from labels or (rate,)
+        longest: dict[tuple[str | None, str], str] = {}  # clean pairs have a block for each noise that ends earlier
+        for label in sorted(results.noises, key=results.budget):
+            entry = results.noises[label]
+            if entry["rate"] == rate:
+                longest[entry["kind"], entry["towers"]] = label
+        yield from [label for label in results.noises if label in longest.values()] or (rate,)
 
 
 def _judged(results: Results, claim: Claim, noise: str | float, measure: Measure | None) -> Judged:
@@ -171,4 +175,5 @@ def _difference(results: Results, claim: Claim, noise: str, measure: Measure) ->
     values = values_by_seed(results, noise, measure, claim.rows)
     better, worse = (values.get(label, {}) for label in claim.rows)
     test = difference(better, worse) if measure.column.higher_is_better else difference(worse, better)
+    test = test and test.within(measure.column.most)
     return test, len(better.keys() & worse.keys())

@@ -15,7 +15,18 @@ from reports.headlines import headlines, primary
 from reports.measure import Measure, cells_under, column_name
 from reports.results import Results, once
 from reports.statistics.chance import learned_values
-from reports.statistics.paired import LEVEL, MINIMUM, SAME, Difference, adjusted, difference, holm, mean, t_tails
+from reports.statistics.paired import (
+    LEVEL,
+    MINIMUM,
+    SAME,
+    Difference,
+    adjusted,
+    difference,
+    holm,
+    mean,
+    t_tails,
+    t_test,
+)
 from reports.statistics.power import detectable
 from reports.statistics.ratio import Ratio, fieller, over_spread
 from reports.tables.table import signed
@@ -100,9 +111,9 @@ class Contrast:
 
     @cached_property
     def detectable(self) -> Detectable | None:
-        """The smallest detectable difference; None if no method besides the baseline is above chance."""
+        """The smallest detectable difference; None without spread, or if only the baseline is above chance."""
         tests = [test for label, test in self.gains.items() if not self._is_near_chance(label)]
-        if not tests:
+        if not tests or not median(test.std for test in tests):
             return None
         level = LEVEL / len(self.gains)
         return Detectable(
@@ -127,8 +138,10 @@ class Contrast:
         seeds = sorted(own.keys() & base.keys() & best.keys())
         if len(seeds) < MINIMUM:
             return None
-        ratio = fieller([own[seed] - base[seed] for seed in seeds], [best[seed] - base[seed] for seed in seeds])
-        return ratio if mean([best[seed] - base[seed] for seed in seeds]) > 0 else None
+        gap = [best[seed] - base[seed] for seed in seeds]
+        if mean(gap) <= 0 or t_test(gap).p > LEVEL:  # the sign test's p where the gap has no spread
+            return None
+        return fieller([own[seed] - base[seed] for seed in seeds], gap)
 
     def _is_near_chance(self, label: str) -> bool:
         """Whether a method is so near chance that its small spread says nothing of the others."""

@@ -34,14 +34,16 @@ class Kept:
         return share and replace(share, low=max(0.0, share.low))
 
     def change(self, label: str) -> Difference | None:
-        """ln(m_noisy / m_clean) - ln(b_noisy / b_clean), paired by seed; None below `MINIMUM` seeds or at 0."""
+        """ln(m_noisy / m_clean) - ln(b_noisy / b_clean) by seed; None below `MINIMUM` seeds or at a score of 0."""
         own, base = (self._logs(one) for one in (label, self.noisy.baseline))
         return difference(own, base)
 
     def _logs(self, label: str) -> dict[int, float]:
         noisy, clean = self.noisy.values.get(label, {}), self.on_clean(label)
         shared = sorted(noisy.keys() & clean.keys())
-        return {one: math.log(noisy[one] / clean[one]) for one in shared if min(noisy[one], clean[one]) > 0}
+        if any(min(noisy[one], clean[one]) <= 0 for one in shared):
+            return {}
+        return {one: math.log(noisy[one] / clean[one]) for one in shared}
 
     @cached_property
     def changes(self) -> dict[str, Difference]:

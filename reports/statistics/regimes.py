@@ -30,10 +30,15 @@ class Regimes:
         }
         return {place: gain for place, gain in holm(tests).items() if gain.is_significant}
 
+    @property
+    def tested(self) -> tuple[float, ...]:
+        """The budgets at which anything is tested: of a suite that still runs, not all."""
+        return tuple(budget for budget, one in zip(self.budgets, self.contrasts, strict=True) if one.gains)
+
     def since(self, label: str, better: bool) -> float | None:
-        """The smallest budget from which on a method is significantly better, or worse, at every larger one as well."""
+        """The smallest budget from which on a method is significantly better, or worse, at all larger tested ones."""
         found = None
-        for budget in reversed(self.budgets):
+        for budget in reversed(self.tested):
             gain = self.significant.get((label, budget))
             if gain is None or (gain.value > 0) != better:
                 break
@@ -41,10 +46,12 @@ class Regimes:
         return found
 
     def sentence(self, results: Results) -> str:
-        """Who is better or worse than the baseline at the largest budget, and since which."""
-        parts = []
+        """Who is better or worse than the baseline at the largest tested budget, and since which."""
+        if not self.tested:
+            return f"{self.noise}: nothing is tested yet."
+        last, parts = self.contrasts[self.budgets.index(self.tested[-1])], []
         for better, word in ((True, "better"), (False, "worse")):
-            since = {label: self.since(label, better) for label in self.contrasts[-1].gains}
+            since = {label: self.since(label, better) for label in last.gains}
             known = ((label, budget) for label, budget in since.items() if budget is not None)
             named = [
                 f"{results.named(label)} from {budget:g} on{on_clean(self.clean, label, ' (', ')')}"
@@ -52,7 +59,7 @@ class Regimes:
             ]
             base = results.named(results.baseline)
             parts.append(f"significantly {word} than {base}: {', '.join(named) or 'no method'}")
-        ends = f"{self.budgets[0]:g} to {self.budgets[-1]:g} {self.unit}"
+        ends = f"{self.tested[0]:g} to {self.tested[-1]:g} {self.unit}"
         return f"{self.noise}, {ends}: {'; '.join(parts)} (Holm over methods and budgets)."
 
 

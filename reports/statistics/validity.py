@@ -103,8 +103,9 @@ def _learned_wrong(results: Results, noise: str) -> Check:
     base, found = results.baseline, "memorisation was not measured"
     outcome: Outcome = "unknown"
     named = [one for one in results.measures if family(one[1]) == "memorisation" and one[2] == "memorised"]
-    measure = record_measure(results, *named[0]) if named else None
-    if measure and (own := values_by_seed(results, noise, measure, [base]).get(base)):
+    ended = Results(results.plan, tuple(run.of_last for run in results.runs))  # whichever point a row selects
+    measure = record_measure(ended, *named[0]) if named else None
+    if measure and (own := values_by_seed(ended, noise, measure, [base]).get(base)):
         share, chance = mean(list(own.values())), measure.column.chance or 0.0
         outcome = "pass" if share - chance > LEARNED_WRONG else "fail"
         found = f"{results.named(base)} has memorised {_percent(share)} of its wrong captions at the end (chance "
@@ -140,8 +141,9 @@ def _trained_out(results: Results, contrasts: Mapping[str, Contrast], noise: str
 def _last_quarter(results: Results, contrasts: Mapping[str, Contrast], noise: str, label: str) -> float | None:
     """The gain of the last quarter of training over the final level; None if it is not known.
 
-    With a shorter budget: by the slope over the logarithm of the budget, as each run has its own schedule. Otherwise
-    from the point at 75 % of the run to its end, on the number that was measured there; its schedule's end is in it.
+    With a shorter budget, at which it has learned: by the slope over the logarithm of the budget, as each run has its
+    own schedule. Otherwise from the point at 75 % of the run to its end, on the number that was measured there; its
+    schedule's end is in it.
     """
     block, values = results.noises[noise], contrasts[noise].values.get(label, {})
     same = ("kind", "rate", "towers")
@@ -151,7 +153,7 @@ def _last_quarter(results: Results, contrasts: Mapping[str, Contrast], noise: st
         if all(results.noises[other].get(key) == block.get(key) for key in same)
         and results.budget(other) < results.budget(noise)
     }
-    if shorter:
+    if shorter and values.keys() & shorter[max(shorter)].keys():
         before, share = shorter[max(shorter)], math.log(1 / QUARTER) / math.log(results.budget(noise) / max(shorter))
     else:
         before, values, share = _at(results, noise, label, QUARTER), _at(results, noise, label, 1.0), 1.0
@@ -174,7 +176,9 @@ def _own_order(results: Results, contrasts: Mapping[str, Contrast], noise: str) 
     agreed = agreement_of(noise, *sides) if clean else None
     outcome: Outcome = "unknown"
     found = f"the order on clean pairs is unknown: it takes {FEWEST} rows with {MINIMUM} seeds on both"
-    if agreed:
+    if agreed and not agreed.one_order:
+        found = "the order on clean pairs and under noise cannot be compared: these seeds rank no rows reliably"
+    elif agreed:
         most = agreed.one_order
         outcome = "fail" if agreed.high >= most or agreed.rho > ONE_ORDER * most else "pass"
         found = f"Spearman of the means of {len(agreed.rows)} rows on clean and on noisy pairs is {agreed.rho:.2f} "
@@ -187,9 +191,12 @@ def _tuned(results: Results, rows: Sequence[str]) -> Check:
     known = results.at_edge or {}
     edges = {label: edge for label, edge in known.items() if not rows or label in {results.baseline, *rows}}
     at = [label for label, edge in edges.items() if edge]
-    outcome: Outcome = "fail" if at else "pass" if edges else "unknown"
+    lacking = [label for label in rows or results.ranked if label not in known]
+    outcome: Outcome = "fail" if at else "pass" if edges and not lacking else "unknown"
     found = f"the best trial lies at an edge of its space for {len(at)} of {len(edges)} rows"
-    if outcome == "unknown":
+    if edges and lacking:
+        found += f"; {', '.join(map(results.named, lacking))} had no trials"
+    elif outcome == "unknown":
         tuned = results.plan["tuning"]
         found = "where the best trials lie in their spaces is not stored" if tuned else "no entry was tuned"
     return Check("tuned", outcome, found, "unequal tuning, not robustness")

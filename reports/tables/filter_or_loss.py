@@ -31,16 +31,17 @@ def filter_tables(results: Results) -> list[Table]:
     lines = [line for line in lines if len(line[2]) == len(_COLUMNS)]
     if not lines:
         return []
-    tests = holm({(i, name): effect for i, (*_, effects) in enumerate(lines) for name, effect in effects.items()})
+    # One filter beside several losses is one test, and so is one loss beside several filters.
+    tests = holm({(one.noise, *used): effect for one, _, effects in lines for used, effect in effects.items()})
     rows = [
-        Row(label, tuple(with_test(Cell("value"), tests[i, name], ()) for name in effects), one.noise, label)
-        for i, (one, label, effects) in enumerate(lines)
+        Row(label, tuple(with_test(Cell("value"), tests[one.noise, *used], ()) for used in effects), one.noise, label)
+        for one, label, effects in lines
     ]
     number = lines[0][0].measure.column.label
     columns = tuple(Column(name, head, number, "percent", None, about) for name, head, about in _COLUMNS)
     text = f"Gains of a choice of pairs and of a loss over {results.named(results.baseline)}, in points of {number}."
     notes = (
-        "p: paired t-test over seeds, adjusted by Holm over all tests of this table, as are the intervals.",
+        "p: paired t-test over seeds, adjusted by Holm over all different tests of this table, as are the intervals.",
         *(f"{head}: {about}." for _, head, about in _COLUMNS),
     )
     return [noted(results, "filter_or_loss", "Filter or loss", columns, rows, text, *notes)]
@@ -57,10 +58,15 @@ def _squares(results: Results) -> Iterator[tuple[str, tuple[str, str, str]]]:
             yield label, (filtered, plain, label)
 
 
-def _effects(one: Contrast, base: str, filtered: str, plain: str, both: str) -> dict[str, Difference]:
-    """Return the effect of each column, without those that have too few seeds."""
+def _effects(one: Contrast, base: str, filtered: str, plain: str, both: str) -> dict[tuple[str, ...], Difference]:
+    """Return the effects in the order of the columns, without those that have too few seeds.
+
+    Each is keyed by its column and the rows, besides the baseline, that it is computed from.
+    """
     none, first, second, joint = (one.values.get(label, {}) for label in (base, filtered, plain, both))
     sums = {seed: first[seed] + second[seed] - none[seed] for seed in none.keys() & first.keys() & second.keys()}
     sides = (first, none), (second, none), (joint, none), (joint, sums)
-    tests = {name: difference(*pair) for (name, *_), pair in zip(_COLUMNS, sides, strict=True)}
-    return {name: test for name, test in tests.items() if test}
+    rows = (filtered,), (plain,), (both,), (filtered, plain, both)
+    columns = zip(_COLUMNS, rows, sides, strict=True)
+    tests = {(name, *used): difference(*pair) for (name, *_), used, pair in columns}
+    return {place: test for place, test in tests.items() if test}

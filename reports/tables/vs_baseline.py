@@ -143,7 +143,7 @@ def kept_table(results: Results, found: Mapping[str, Kept]) -> Table:
 def _kept_cells(results: Results, one: Kept, label: str) -> tuple[Cell, ...]:
     first = _lead(results, one.noisy, label)
     share, test = one.share(label), one.changes.get(label)
-    level = one.clean.gain(label) if label in one.clean.gains else None
+    level = one.clean.gains.get(label)  # with the interval that the table of differences has
     noisy, clean = one.noisy.values.get(label), one.on_clean(label)
     if noisy is None:
         return (first,) * 5

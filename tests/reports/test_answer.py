@@ -104,6 +104,8 @@ def test_the_first_screen_says_who_wins_and_counts_the_verdicts_of_each_noise(
     with monkeypatch.context() as patch:
         patch.setattr("reports.statistics.contrasts.contrasts", lambda _: [worse])
         assert verdict(results) == f"No method is significantly better than CLIP under {noisy.noise}."
+    gone = Results(results.plan, tuple(run for run in results.runs if run.method != "clip"))
+    assert scoreboard(gone)[2][1] == "–", "nobody knows yet whether it has learned"
     single = load(SUITE, one)
     assert verdict(single) == "No answer yet: a test needs 3 seeds that a method shares with CLIP."
     assert scoreboard(single)[1][2:6] == ("–", "–", "–", "–")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,6 +32,8 @@ from reports.reference.claims import (
 from reports.reference.claims_page import claims_part, claims_text
 from reports.results import Results, load
 from reports.tables.table import signed
+
+from . import stores
 
 SUITE = "emoji_noisy"
 PUBLISHED = resources.published_folder()
@@ -117,6 +121,16 @@ def test_verdicts_are_those_of_scipy_and_statsmodels(bounded: Store) -> None:
         interval = test.confidence_interval()
         assert (one.test.low, one.test.high) == pytest.approx((interval.low, interval.high), rel=1e-6)
     assert [one.verdict for one in judged] == ["holds", "does not hold", "inconclusive", "holds", "does not hold"]
+
+
+def test_of_several_budgets_of_a_rate_the_longest_judges(bounded: Store) -> None:
+    results = load(SUITE, bounded)
+    plan = json.loads(json.dumps(results.plan))
+    stores.noises_as_budgets(plan)
+    names = dict(zip(results.noises, (one["label"] for one in plan["noises"]), strict=True))
+    runs = tuple(replace(run, noise=names[run.noise]) for run in results.runs)
+    (judged,) = judge(Results(plan, runs), of(claim("sogclr", "clip")))["ncu"]
+    assert judged.noise == "40 % shuffled captions, 40 epochs"
 
 
 def test_each_noise_has_a_correction_of_its_own(bounded: Store) -> None:

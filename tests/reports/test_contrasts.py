@@ -168,6 +168,18 @@ def test_a_gap_within_noise_recovers_nothing(results: Results) -> None:
     assert "practically" not in cells(made["differences"], "near", NOISY)[0].small
 
 
+def test_numbers_without_spread_are_no_certainty(headline: Contrast) -> None:
+    """Three seeds of one and the same gap have p = 0.25 by the sign test."""
+    base = {0: 0.25, 1: 0.5, 2: 0.375}
+    values = {"clip": base} | {
+        label: {seed: x + more for seed, x in base.items()} for label, more in (("oracle", 0.125), ("ncu", 0.0625))
+    }
+    alike = replace(headline, values=values, ranked=("clip", "ncu"))
+    assert (alike.recovered("ncu"), alike.detectable, alike.resolution) == (None, None, None)
+    values["oracle"] = {seed: x + 0.125 + 0.001 * seed for seed, x in base.items()}
+    assert replace(alike, values=values).recovered("ncu").value == pytest.approx(0.0625 / 0.126)
+
+
 def test_a_method_that_the_towers_do_not_suit_recovers_nothing_and_is_not_missing(results: Results) -> None:
     methods = [
         {**one, "inapplicable": {"": "needs pixels"}} if one["label"] == "near" else one

@@ -15,6 +15,7 @@ from bench.store import Store
 from reports.build import figure_of
 from reports.figures.subset_curves import kept_share
 from reports.pages.html import printed_page
+from reports.plan_fields import recipe
 from reports.results import Results, load
 from reports.statistics.contrasts import headline_contrasts
 from reports.tables.filter_or_loss import filter_tables
@@ -72,6 +73,31 @@ def test_filter_loss_both_and_interaction_are_paired_by_seed(results: Results) -
     assert all(cell.small and escape(cell.small) in shown for row in table.rows for cell in row.cells)
     found = [cell.also["p adjusted"] for row in table.rows for cell in row.cells]
     assert found == pytest.approx(multipletests(p_values, method="holm")[1])
+
+
+def test_a_filter_beside_two_losses_is_one_test(results: Results) -> None:
+    """Holm corrects over different tests: seven a budget, of eight cells."""
+    methods = [dict(entry) for entry in results.plan["methods"]]
+    by_label = {entry["label"]: entry for entry in methods}
+    for label, keep in (("near", None), ("prolip", by_label["sogclr"]["keep"])):
+        by_label[label] |= {**by_label["siglip"], "label": label, "method": "psd", "keep": keep}
+    (table,) = filter_tables(Results({**results.plan, "methods": methods}, results.runs))
+    assert [row.label for row in table.rows] == ["sogclr", "prolip"] * 2
+    cells = {
+        (row.group, column.name, "" if column.name == "filter" else row.label): cell.also
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+    }
+    assert len(cells) == 2 * 7
+    adjusted = multipletests([also["p"] for also in cells.values()], method="holm")[1]
+    assert [also["p adjusted"] for also in cells.values()] == pytest.approx(adjusted)
+
+
+def test_entries_that_differ_in_how_weights_are_chosen_have_two_recipes() -> None:
+    entry = {"method": "clip", "preset": None, "lr": 1e-3, "config": {}, "label": "clip", "keep": None}
+    assert recipe({**entry, "label": "clip filtered", "keep": {"label": "score 0.6"}}) == recipe(entry)
+    for more in ({"select": "noisy_validation"}, {"average": 0.5}, {"untrained": True}):
+        assert recipe({**entry, **more}) != recipe(entry)
 
 
 def test_without_such_rows_there_is_neither(bounded: Store) -> None:

@@ -68,6 +68,18 @@ def test_since_is_the_smallest_budget_from_which_it_holds_at_all_larger_ones(res
             assert found.since(label, better) == expected, label
 
 
+def test_a_budget_that_still_runs_is_no_null_result(results: Results) -> None:
+    (whole,) = regimes(results)
+    last = whole.contrasts[-1].noise
+    started = Results(results.plan, tuple(run for run in results.runs if run.noise != last))
+    (found,) = regimes(started)
+    assert found.tested == (10.0,)
+    assert found.sentence(started).startswith("40 % shuffled captions, 10 to 10 epochs: significantly better than")
+    assert "no method; significantly worse" not in found.sentence(started)
+    (found,) = regimes(Results(results.plan, ()))
+    assert found.sentence(results) == "40 % shuffled captions: nothing is tested yet."
+
+
 def test_the_report_draws_it_and_says_it(store: Store) -> None:
     build(SUITE, store)
     page = (store.suite(SUITE) / "report.html").read_text()

@@ -122,7 +122,7 @@ def test_the_report_is_written_and_two_rows_of_one_run_are_compared(store: Store
 
 def test_if_the_baseline_is_chosen_by_clean_pairs_rows_alike_are_ranked(store: Store) -> None:
     plan = store.plan("tiny")
-    changed = json.loads(json.dumps(plan))
+    changed, last = json.loads(json.dumps(plan)), validity.validity(load("tiny", store))
     for entry in changed["methods"]:
         entry["select"] = "clean_validation"
     try:
@@ -133,6 +133,8 @@ def test_if_the_baseline_is_chosen_by_clean_pairs_rows_alike_are_ranked(store: S
         assert {row.mark for row in overview.rows if row.method} == {"§"}
         assert "unless the baseline uses the same" in overview.notes["§"]
         assert results.directions["emoji/train", "memorisation", "memorised"] is False
+        (of_selected,), (of_last,) = validity.validity(results), last
+        assert of_selected.checks[0] == of_last.checks[0], "what is memorised at the end, whichever weights count"
     finally:
         store.write_plan("tiny", plan)
 

@@ -20,7 +20,7 @@ from reports.reference.agreement import ranking
 from reports.results import Results, RunResult, load
 from reports.statistics.chance import unlearned
 from reports.statistics.contrasts import headline_contrasts
-from reports.statistics.kept import kept
+from reports.statistics.kept import Kept, kept
 from reports.statistics.validity import validity
 from reports.tables.csv import table_csv
 from reports.tables.suite_tables import tables
@@ -120,6 +120,40 @@ def test_what_is_not_stored_is_unknown(plain: Results) -> None:
     assert "no entry was tuned" in validity(untuned)[0].checks[-1].sentence
 
 
+def test_a_row_that_was_not_tuned_beside_one_that_was_leaves_it_unknown(plain: Results) -> None:
+    results = planted(plain, good)
+    half = Results({**results.plan, "tuning": {"methods": {"clip": {"edge": []}}}}, results.runs)
+    assert outcomes(half, ("ncu", "clip"))["tuned"] == outcomes(half)["tuned"] == "unknown"
+    assert validity(half, ("ncu",))[0].checks[-1].sentence.endswith("for 0 of 1 rows; NCU had no trials")
+    assert outcomes(half, ("clip",))["tuned"] == "pass"
+
+
+def test_seeds_that_rank_nothing_leave_the_order_unknown(plain: Results) -> None:
+    """Equal rows: their order under noise is no order, so it is not the one on clean pairs either."""
+    results = planted(plain, lambda _label, rate, _at: 0.2 if rate else 0.3)
+    order = {check.name: check for check in validity(results)[0].checks}["not the clean order"]
+    assert (order.outcome, order.sentence.endswith("these seeds rank no rows reliably")) == ("unknown", True)
+
+
+def test_a_row_that_had_not_learned_at_the_shorter_budget_is_read_along_its_own_run(plain: Results) -> None:
+    results = planted(plain, lambda label, rate, at: 0.0001 if not rate and label == "ncu" else good(label, 0.4, at))
+    blocks = [
+        {**block, "kind": "shuffled_captions", "rate": 0.4, "budget": budget}
+        for block, budget in zip(results.plan["noises"], (10.0, 160.0), strict=True)
+    ]
+    results = Results({**results.plan, "noises": blocks}, results.runs)
+    trained = {check.name: check for check in validity(results, ("ncu",))[0].checks}["trained out"]
+    assert "NCU +1.0 %" in trained.sentence
+
+
+def test_kept_over_a_seed_that_collapsed_is_no_number(plain: Results) -> None:
+    """Its logarithm has none, and leaving it out would flatter the method."""
+    (found,) = kept(plain).values()
+    assert found.change("ncu") is not None
+    values = {**found.noisy.values, "ncu": {**found.noisy.values["ncu"], 0: 0.0}}
+    assert Kept(found.clean, replace(found.noisy, values=values)).change("ncu") is None
+
+
 def test_a_row_in_question_is_judged_as_well(plain: Results) -> None:
     def rising(label: str, rate: float, at: float) -> float:
         return good(label, rate, 1.0) * (1 if at == 1 or label != "siglip" else 0.9)
@@ -214,6 +248,10 @@ def test_kept_has_a_table_and_a_figure_and_needs_clean_pairs(plain: Results) -> 
     assert rows["clip"][:3] == pytest.approx(
         [*(np.mean(list(one["clip"].values())) for one in (noisy, clean)), found.share("clip").value]
     )
+    cells = {row.method: row.cells[-1] for row in table.rows}
+    for label, gain in headline_contrasts(plain)[0].gains.items():
+        ends = cells[label].also["low"], cells[label].also["high"]
+        assert ends == (gain.low, gain.high), "the interval that the table of differences has"
     panel = figure_of(plain, "kept").axes[0]
     assert {"CLIP", "oracle"} <= {text.get_text() for text in panel.texts}
     points = [line.get_xydata()[0].tolist() for line in panel.lines if line.get_linestyle() == "None"]

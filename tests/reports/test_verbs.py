@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -169,6 +170,19 @@ def test_compare_has_no_verdict_where_the_primary_number_is_not_measured(store: 
     assert found.verdict.startswith("No verdict: zero_shot/concept top1 on emoji/unseen, the suite's primary metric")
     assert found.lines
     assert found.text().splitlines()[0].endswith("(evaluate.tasks without zero_shot).")
+
+
+def test_compare_tests_nothing_that_was_measured_on_different_data(tmp_path: Path) -> None:
+    store = stores.write_store(tmp_path, seeds=range(3))
+    assert "measured on different data" not in compare(SUITE, store, "sogclr", "clip").verdict
+    plan = store.plan(SUITE)
+    for cell in plan["cells"]:
+        for path in store.run(cell["run"]).path("evaluations").glob("*/records.json"):
+            lines = json.loads(path.read_text())
+            path.write_text(json.dumps([{**line, "data": f"data of {cell['method'] == 'clip'}"} for line in lines]))
+    found = compare(SUITE, store, "sogclr", "clip")
+    assert "under 40 % shuffled captions they were measured on different data, so nothing is tested" in found.verdict
+    assert not any(line.test for line in found.lines)
 
 
 def test_compare_sees_no_difference_where_there_is_none(tmp_path: Path) -> None:
