@@ -75,11 +75,13 @@ class L2rm(Divided, WholeBatch):
 }""",
         state="loss in the last pass, probability of being clean and flag of every row",
         note="Losses and transport equal executed official code, the assembly is ours: one step on clean and noisy "
-        "rows together, weighted as there in batches of 128, hinges against the whole batch, losses of the training "
-        "visits, one mixture a pass. The official code forbids own partners unless the noise rate that it is told is "
-        "0; here they are forbidden at any rate, and mask_own: false is the other form. The learned cost is left out: "
-        "its training moves no weight by more than 2e-6 a step from 1 - s. Normalisers have no added 1e-10. The plan "
-        "may end before it has converged, as there. The paper was not read: the preset paper is the official code.",
+        "rows together, weighted as there in batches of 128, hinges against the whole batch, losses of the "
+        "training visits, one mixture a pass. The official code forbids own partners unless the noise rate that "
+        "it is told is 0; here they are forbidden at any rate, and mask_own: false is the other form. The "
+        "learned cost is left out: its training moves no weight by more than 2e-6 a step from 1 - s. "
+        "Normalisers have no added 1e-10. The plan may end before it has converged, as there. The paper was not "
+        "read: the preset paper is the official code. Rows of the component that is likelier at the smallest "
+        "loss are clean, as there: if that component is broad, the division is upside down.",
     )
     Config = L2rmConfig
     presets: ClassVar[Presets] = {

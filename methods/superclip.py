@@ -58,8 +58,9 @@ class Superclip(Contrastive):
 }""",
         state="logit scale, head and its norm, captions seen and how many of them had each token",
         note="Read from the authors' code, preset paper is ours; not made against noise. As there, start, end and "
-        "padding are tokens like any other: one that every caption so far had weighs nothing. A tower without patch "
-        "tokens gives the mean over the positions of its last layer, which is a departure.",
+        "padding are tokens like any other: one that every caption so far had weighs nothing. A tower without "
+        "patch tokens gives the mean over the positions of its last layer, which is a departure. The features "
+        "of timm's transformers are those that the model's own head pools, not always a mean of patches.",
     )
     Config = SuperclipConfig
     presets: ClassVar[Presets] = {"paper": {}, "official": {"class_weight": 1.0, "feature": "patches"}}
