@@ -16,6 +16,7 @@ from bench.catalogue.families.random_guess import top_ks, with_means
 from bench.data import Pairs
 from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.noise.manifest import Noise, NoiseManifest, noisy_mask
+from bench.errors import UserError
 from bench.evaluation import grouped
 from bench.evaluation.bootstrap import mean_interval, percentile_interval, ratio_replicates
 from bench.evaluation.features import FeatureKind, Features, evaluation_mode
@@ -39,6 +40,7 @@ from methods.protocol import Tensors
 
 OfChunk = Callable[[Features, Tensors, Tensors], Tensors]  #: of features of images and of texts
 CHUNK_PAIRS = 1 << 16  #: training pairs whose features are in memory at a time
+LEAK = 0.01  #: share of a probe's test images that may be training images too; sets have some duplicates
 VALIDATION_SHARE = 0.2  #: share of a probe's training pairs that validates it, if no validation set is named
 
 
@@ -227,8 +229,14 @@ def _accuracy(correct: np.ndarray) -> Measured:
 
 
 def _probe_training(task: Task, bench: MeasureInputs, kind: FeatureKind) -> tuple[Labelled, Labelled, int]:
-    """Return training rows, validation rows and the number of classes."""
-    pairs = bench.plan.load(task.train)
+    """Return training rows, validation rows and the number of classes. UserError if the test images are among them."""
+    pairs, test = bench.plan.load(task.train), bench.plan.load(task.dataset)
+    if isinstance(pairs, EvaluationPairs) and isinstance(test, EvaluationPairs):
+        known = set(pairs.image_digests)
+        seen = sum(digest in known for digest in test.image_digests)
+        if seen > LEAK * len(test):
+            fault = f"{seen:,} of {len(test):,} test images are in {task.train} too"
+            raise UserError(f"{task.name} of {task.dataset}: {fault}; omit it from evaluate.datasets.{task.family}")
     train, classes = _labelled(pairs, task, bench, kind), len(pairs.classes[task.label])
     if task.validation:
         return train, _labelled(bench.plan.load(task.validation), task, bench, kind), classes

@@ -121,13 +121,19 @@ def weights_digest(module: nn.Module) -> str:
     return total.hexdigest()
 
 
+POOLING_FILE = "1_Pooling/config.json"  #: of sentence-transformers
+
+
 def _towers(given: str, option: str, results: Path, device: torch.device) -> tuple[OpenClipTowers, int, Resize]:
     """Return the towers of a stored run or of open_clip, the size of their images, and how images are made square."""
     if given.startswith((RUN, SUITE)):
+        from bench.models.export import refuse_additions
+
         kind, _, name = given.partition(":")
         store = Store(results)
         stored = stored_run.load_run(store, name if kind == "run" else stored_run.single_run_of(store, name))
         towers: Any = stored.features.towers
+        refuse_additions(stored.features.method, towers, stored.run, option.removeprefix("--"))
         return _frozen(towers, device), stored.run.data.size, CROP
     architecture, at, file = given.partition("@") if not Path(given).exists() else (given, "", "")
     model = open_clip_models.find_open_clip_model(file if at else given, architecture if at else None)
@@ -162,8 +168,10 @@ def _timm(given: str, device: torch.device) -> ImageEncoder:
     config: Any = resolve_model_data_config(made)  # type: ignore[no-untyped-call]
     size = int(config["input_size"][-1])
     kernel = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
+    if config.get("crop_mode") == "border":
+        raise UserError(f"--images {given}: pads images at their borders (crop_mode border), which is not supported")
     mode = "squash" if config.get("crop_mode") == "squash" else "shortest"
-    scaled = size if mode == "squash" else math.floor(size / float(config.get("crop_pct") or 1))
+    scaled = math.floor(size / float(config.get("crop_pct") or 1))
     resize = Resize(mode, kernel)  # type: ignore[arg-type]
     channels = (tuple(config["mean"]), tuple(config["std"]))
     return ImageEncoder(given, _frozen(made, device), made, ImagePreparation(scaled, size, channels, resize))
@@ -183,7 +191,7 @@ def _transformers(given: str, device: torch.device) -> TextEncoder:
     except Exception as error:  # raised by requests, the hub, the file system or files that others wrote
         fix = f"fetch it elsewhere (hf download {name} --local-dir FOLDER) and give {TRANSFORMERS}FOLDER"
         raise UserError(f"--texts {given}: cannot be read ({one_line(error, 300)}); {fix}") from error
-    pooling = _pooling(Path(name))
+    pooling = _pooling(Path(name) if local else _of_the_hub(name))
     positions = getattr(model.config, "max_position_embeddings", DEFAULT_TOKENS)
     longest = min(tokenizer.model_max_length, DEFAULT_TOKENS, positions)
 
@@ -200,9 +208,17 @@ def _transformers(given: str, device: torch.device) -> TextEncoder:
     return TextEncoder(given, _frozen(model, device), encode, words)
 
 
-def _pooling(folder: Path) -> str:
+def _of_the_hub(name: str) -> Path | None:
+    """Return the folder of a model in the hub's cache, with its pooling file; None if it has none."""
+    from transformers.utils.hub import cached_file
+
+    file = cached_file(name, POOLING_FILE, _raise_exceptions_for_missing_entries=False)
+    return None if file is None else Path(file).parents[1]
+
+
+def _pooling(folder: Path | None) -> str:
     """Return which vector stands for a text. Raises UserError for a pooling that is not supported."""
-    path = folder / "1_Pooling" / "config.json"
+    path = Path() if folder is None else folder / POOLING_FILE
     if not path.is_file():
         return "mean"
     try:

@@ -54,7 +54,7 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
         stored = " and ".join(f"towers.{kind}" for kind in settings.towers.stored)
         verb = "reads" if len(settings.towers.stored) == 1 else "read"
         raise UserError(f"run {out.id[:SHORT_ID]}: {stored} {verb} stored features, for which open_clip has no towers")
-    _same_as_the_towers(method, towers, settings)
+    refuse_additions(method, towers, settings, "images", "texts")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _write(folder, towers, method, settings)
@@ -65,24 +65,24 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
 
 
 def _inputs(towers: OpenClipTowers, run: Run) -> tuple[Tensor, Tensor]:
-    dtype = next(towers.visual.parameters()).dtype
-    draws = torch.Generator().manual_seed(0)
-    images = torch.randn(3, 3, run.data.size, run.data.size, generator=draws, dtype=dtype)
-    return images, towers.tokenize(list(_PROBES))
+    weight, draws = next(towers.visual.parameters()), torch.Generator().manual_seed(0)
+    images = torch.randn(3, 3, run.data.size, run.data.size, generator=draws, dtype=weight.dtype)
+    return images.to(weight.device), towers.tokenize(list(_PROBES)).to(weight.device)
 
 
-def _same_as_the_towers(method: Method, towers: OpenClipTowers, run: Run) -> None:
+def refuse_additions(method: Method, towers: OpenClipTowers, run: Run, *kinds: str) -> None:
+    """Raise UserError if a method's embeddings of "images" or "texts" are not those of the towers alone."""
     images, tokens = _inputs(towers, run)
     with evaluation_mode(method, towers):
         pairs = {
             "images": (method.image_features(towers, images), towers.encode_image(images)),
             "texts": (method.text_features(towers, tokens), towers.encode_text(tokens)),
         }
-    for what, (own, plain) in pairs.items():
+    for what, (own, plain) in ((kind, pairs[kind]) for kind in kinds):
         if _distance(own["embedding"], plain) > EXPORT_TOLERANCE:
             raise UserError(
                 f"{run.method}: its embeddings of {what} are not those of the towers alone, because it adds to them; "
-                "open_clip's models cannot hold it"
+                "neither a model of open_clip nor an encoder of features can hold it"
             )
 
 

@@ -23,6 +23,8 @@ from bench.towers.bert import BertText
 from bench.towers.heads import Head
 from bench.towers.tokenization import HubTokenizer, Tokenizer, TrainingTexts
 
+torch.backends.cudnn.allow_tf32 = False  # on by default: convolutions of fp32 towers would round to 10 bits
+
 
 class OpenClipTowers(nn.Module):
     """Two encoders of open_clip, and how they read their inputs. The logit scale belongs to the method."""

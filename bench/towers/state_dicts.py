@@ -171,14 +171,21 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
 
 
 def refuse_other_activation(start: str, towers: TowerSettings, field: str = "start") -> None:
-    """Raise UserError if pretrained weights want another activation than the towers have: shapes do not show it.
+    """Raise UserError if pretrained weights want another activation or other pixels: shapes do not show it.
 
     field: of the suite, that names the weights.
     """
     from open_clip.pretrained import get_pretrained_cfg
 
+    from bench.towers.build import channels_of
+
     model, _, tag = start.removeprefix(OPEN_CLIP).rpartition("/")
-    wanted = bool(get_pretrained_cfg(model, tag).get("quick_gelu"))
+    given_cfg = get_pretrained_cfg(model, tag)
+    own, theirs = channels_of(towers), (given_cfg.get("mean"), given_cfg.get("std"))
+    for name, mine, value in zip(("mean", "std"), own, theirs, strict=True):
+        if value is not None and tuple(value) != mine:
+            raise UserError(f"{field}: {start}: was trained with {name} {value} of pixels, but towers have {mine}")
+    wanted = bool(given_cfg.get("quick_gelu"))
     for kind in ("image", "text"):
         name = getattr(towers, kind)
         if architectures.quick_gelu(name) != wanted and architectures.chooses_activation(kind, name):

@@ -105,17 +105,12 @@ def prepare_model(
         average_with_file(final, {"towers": towers, "method": method}, run.average)
 
 
-def _set_up_process(run: Run) -> None:
-    torch.set_num_threads(run.train.threads)
-    torch.backends.cudnn.allow_tf32 = False  # on by default: convolutions of fp32 runs would round to 10 bits
-
-
 def rebuilt_model(run: Run, inputs: Inputs, weights: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
     """A run's towers and method with the weights in a file, which replace those that the run started from.
 
-    Sets up the process as `make_job` does. Raises UserError if the weights do not fit.
+    Sets the process to the run's number of threads. Raises UserError if the weights do not fit.
     """
-    _set_up_process(run)
+    torch.set_num_threads(run.train.threads)
     towers, method = build_model(run, inputs)
     prepare_model(method, towers, run, device, None, starts="none")
     load_tensors(weights, {"towers": towers, "method": method})
@@ -155,11 +150,11 @@ def make_job(
     device: torch.device,
     starts: Starts = "all",
 ) -> TrainingJob:
-    """A training that is ready to start or to resume. Sets the process to the run's threads, and TF32 off.
+    """A training that is ready to start or to resume. Sets the process to the run's number of threads.
 
     `starts` as in `prepare_model`.
     """
-    _set_up_process(run)
+    torch.set_num_threads(run.train.threads)
     towers, method = build_model(run, inputs)
     prepare_model(method, towers, run, device, reference, starts)
     if isinstance(inputs.pairs, FeaturePairs):

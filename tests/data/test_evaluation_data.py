@@ -255,6 +255,24 @@ def test_lines_are_captions_without_blank_ones_or_a_byte_order_mark(
     ]
 
 
+@pytest.mark.parametrize("name", ["imagenet-a", "imagenet-r", "objectnet"])
+def test_names_of_another_set_do_not_stand_in_for_a_missing_file(
+    evaluation_folder: Path, webdataset_folder: Folder, name: str
+) -> None:
+    """clip-benchmark names ImageNet's 1,000 classes for its variants of 113 to 200."""
+    webdataset_folder(evaluation_folder / f"wds_{name}", [{"png": encoded(n), "cls": n} for n in range(3)])
+    with pytest.raises(
+        UserError, match=r"classnames\.txt: is missing, and clip-benchmark's \d+ names are not those of"
+    ):
+        evaluation.load_evaluation_set(name, 24)
+
+
+def test_a_set_of_vtab_has_the_order_of_its_classes(evaluation_folder: Path, webdataset_folder: Folder) -> None:
+    webdataset_folder(evaluation_folder / "wds_vtab-caltech101", [{"png": encoded(n), "cls": n} for n in range(3)])
+    pairs = evaluation.load_evaluation_set("caltech101", 24)
+    assert pairs.classes["class"][:2] == ("accordion", "airplane")
+
+
 def npy(array: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, array)

@@ -247,6 +247,15 @@ def test_a_caption_of_two_lines_stays_one(tmp_path: Path) -> None:
     assert [texts for _, texts in read(tmp_path / "out").values()] == [("one line\nsecond line",)]
 
 
+def test_a_jpeg_of_two_pictures_is_a_jpeg(tmp_path: Path) -> None:
+    """Cameras write a preview or a depth map beside the picture (MPO)."""
+    pictures = [Image.open(io.BytesIO(picture(number, "PNG"))) for number in (0, 1)]
+    pictures[0].save(tmp_path / "one.jpg", "MPO", save_all=True, append_images=pictures[1:])
+    (tmp_path / "one.txt").write_text("two pictures")
+    pack_shards(tmp_path, tmp_path / "out", PackOptions(), workers=1)
+    assert read(tmp_path / "out") == {"one": ((tmp_path / "one.jpg").read_bytes(), ("two pictures",))}
+
+
 def test_parquet_beside_images_is_not_their_list(tmp_path: Path) -> None:
     """img2dataset writes metadata so, with `--output_format files`."""
     source = a_folder(tmp_path / "input")

@@ -220,13 +220,27 @@ def test_retrieval_and_puzzles(
     assert ns == [3, 3, 6]
 
 
+def test_a_probe_whose_test_images_were_trained_on_is_refused(
+    model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunWriter
+) -> None:
+    """As of SUN397, whose test set is the whole set where nobody has split it."""
+    samples = [{"png": encoded(n), "cls": n % 7} for n in range(35)]
+    for split in ("train", "test"):
+        folder = evaluation_folder / "wds_vtab-dtd"
+        webdataset_folder(folder, samples[:5] if split == "train" else samples, split=split, classes=CLASSES)
+    with pytest.raises(
+        UserError, match=r"linear_probe/class of dtd: 5 of 35 test images are in dtd/train too; omit it"
+    ):
+        run(model, plan_of(linear_probe=("dtd",)), out)
+
+
 def test_probes_learn_from_the_training_split(
     model: Model, evaluation_folder: Path, webdataset_folder: Folder, out: RunWriter
 ) -> None:
     home = evaluation_folder / "wds_vtab-dtd"
-    same = [{"png": encoded(n % 7), "cls": n % 7} for n in range(35)]
-    for split in ("train", "test"):
-        webdataset_folder(home, same, split=split, classes=CLASSES, templates=TEMPLATES)
+    for split in ("train", "test"):  # the same pixels in other files
+        samples = [{"png": encoded(n % 7) + split.encode(), "cls": n % 7} for n in range(35)]
+        webdataset_folder(home, samples, split=split, classes=CLASSES, templates=TEMPLATES)
     found = run(model, plan_of(linear_probe=("dtd",), adamw_probe=("dtd",)), out)
     assert {record.task for record in out.records()} == {"linear_probe/class", "adamw_probe/class"}
     assert found["dtd", "accuracy", ""].value == 1.0

@@ -249,6 +249,31 @@ def test_a_timm_model_sees_its_own_transform(tmp_path: Path) -> None:
         image_encoder(f"timm:test_vit@{tmp_path / 'other.safetensors'}", tmp_path, CPU)
 
 
+@pytest.mark.parametrize("mode", ["squash", "border"])
+def test_a_timm_model_that_squashes_is_cropped_after_it_and_borders_are_refused(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from timm.data import config as timm_config
+    from timm.data import create_transform
+
+    from bench.data.photo import evaluation_pixels
+
+    made = timm.create_model("test_vit").eval()
+    save_file(made.state_dict(), tmp_path / "vit.safetensors")
+    config = {**timm_config.resolve_model_data_config(made), "crop_mode": mode, "crop_pct": 0.9}
+    monkeypatch.setattr(timm_config, "resolve_model_data_config", lambda _: config)
+    if mode == "border":
+        with pytest.raises(UserError, match=r"crop_mode border\), which is not supported"):
+            image_encoder(f"timm:test_vit@{tmp_path / 'vit.safetensors'}", tmp_path, CPU)
+        return
+    encoder = image_encoder(f"timm:test_vit@{tmp_path / 'vit.safetensors'}", tmp_path, CPU)
+    pixels = np.stack([evaluation_pixels(picture(1), encoder.preparation.scaled, encoder.preparation.resize)])
+    with torch.no_grad():
+        image = create_transform(**config, is_training=False)(picture(1))[None]
+        expected = made.forward_head(made.forward_features(image), pre_logits=True)
+    assert np.allclose(encoder.features(pixels), expected.numpy(), atol=1e-4)
+
+
 def test_a_transformers_folder_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
     import transformers
 
@@ -265,6 +290,19 @@ def test_a_transformers_folder_gives_the_mean_of_its_tokens(tmp_path: Path) -> N
     first = text_encoder(f"transformers:{folder}", tmp_path, CPU)
     assert "first token" in first.words
     assert np.allclose(first.features(texts)[1], layer[0].numpy(), atol=1e-5)
+
+
+def test_a_model_of_the_hub_is_pooled_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are in the hub's cache, not below its name."""
+    folder = bert_folder(tmp_path / "models--some--bert" / "snapshots" / "0123")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    (tmp_path / "models--some--bert" / "refs").mkdir()
+    (tmp_path / "models--some--bert" / "refs" / "main").write_text("0123")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for place in ("huggingface_hub.constants.HF_HUB_CACHE", "transformers.utils.hub.constants.HF_HUB_CACHE"):
+        monkeypatch.setattr(place, str(tmp_path))
+    assert "first token" in text_encoder("transformers:some/bert", tmp_path, CPU).words
 
 
 def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
@@ -288,6 +326,23 @@ def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
         expected = built.eval().encode_text(built.tokenize([caption(0)]))
     assert np.allclose(pairs.texts.array[pairs.texts.rows([caption(0)])], expected.numpy(), atol=1e-5)
     assert pairs.images(np.arange(N)).shape == (N, 16)
+
+
+def test_towers_to_whose_embedding_a_method_adds_are_no_encoder(data: Path, tmp_path: Path) -> None:
+    """ProLIP's embeddings come from tokens of its own."""
+    run = dataclasses.replace(
+        run_on({"image": "tiny-vit"}, "prolip", augment="none"),
+        data=DataSettings(name="made", shards="synthetic:64", size=32),
+    )
+    built, method = build_model(run, InputsReader().for_model(run))
+    prepare_model(method, built, run, CPU, None)
+    store = Store(tmp_path / "results")
+    with writing(store.run("ab" * 32)) as writer:
+        writer.write_settings(json.loads(json.dumps(run.settings())))
+        save_weights(writer, 1.0, method, built)
+    asked = ExtractionRequest(str(data), tmp_path / "out", "run:ab", None, results=tmp_path / "results")
+    with pytest.raises(UserError, match="prolip: its embeddings of images are not those of the towers alone"):
+        extract_sets(asked)
 
 
 @pytest.mark.parametrize(

@@ -32,19 +32,21 @@ def _as_before() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("said", "threads"), [("", 1), (", threads: 2", 2)])
-def test_a_run_has_the_threads_of_its_suite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, threads: int
-) -> None:
+def test_a_run_has_the_threads_of_its_suite(tmp_path: Path, said: str, threads: int) -> None:
     file = tmp_path / "threads.yaml"
     file.write_text(SUITE % said)
     (run,) = load_suite(file).runs()
     store = Store(tmp_path / "results")
     (planned,) = plan([run], store)
     torch.set_num_threads(3)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     make_job(run, InputsReader().inputs(run), planned.resolved, store.run(planned.id), None, torch.device("cpu"))
     assert torch.get_num_threads() == threads
-    assert not torch.backends.cudnn.allow_tf32, "fp32 means it on a GPU too, where convolutions round by default"
+
+
+def test_fp32_towers_mean_it_on_a_gpu_too() -> None:
+    """Matrix products do by default, convolutions do not; whatever encodes imports the towers."""
+    assert not torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cuda.matmul.allow_tf32
 
 
 @pytest.mark.parametrize("value", ["null", "0", "1.5", "all"])

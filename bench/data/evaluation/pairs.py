@@ -86,17 +86,22 @@ class EvaluationPairs(RandomOrder):
         return self.source.puzzles(self.rows) if isinstance(self.source, HubCache) else ()
 
     @cached_property
-    def content_hash(self) -> str:
-        """sha256 over keys, captions, labels, digests of the images, prompts, size and the way of resizing."""
-        digest = hashlib.sha256(repr((self.size, self.resize.label, self.templates)).encode())
-        labels = {name: values.tolist() for name, values in self.labels.items()}
+    def image_digests(self) -> Sequence[str]:
+        """The sha256 of each image file; they are stored with the index."""
         images: Sequence[str] = self.rows.digests
         if not images and len(self):
             with ThreadPoolExecutor() as threads:
                 read = threads.map(lambda row: _sha256(self.source.data(self.rows.place(row))), range(len(self)))
                 images = list(read)
             index.with_digests(self.source, self.rows, images)
-        for row, (key, image) in enumerate(zip(self.keys, images, strict=True)):
+        return images
+
+    @cached_property
+    def content_hash(self) -> str:
+        """sha256 over keys, captions, labels, digests of the images, prompts, size and the way of resizing."""
+        digest = hashlib.sha256(repr((self.size, self.resize.label, self.templates)).encode())
+        labels = {name: values.tolist() for name, values in self.labels.items()}
+        for row, (key, image) in enumerate(zip(self.keys, self.image_digests, strict=True)):
             own = [labels[name][row] for name in sorted(labels)]
             digest.update(repr((key, self.captions(row), own, image)).encode())
         return digest.hexdigest()
@@ -129,9 +134,12 @@ def _sha256(data: bytes) -> str:
 
 
 def _words(source: SplitReader, rows: SplitRows) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return class names and prompts: the folder's own, or clip-benchmark's."""
+    """Return class names and prompts: the folder's own, or clip-benchmark's if it has one for each class."""
     entry, path = source.found.entry, source.found.path
-    names = tuple(source.lines("classnames.txt")) or words.class_names(entry)
+    names = tuple(source.lines("classnames.txt"))
+    if not names and len(names := words.class_names(entry)) != entry.classes:
+        fault = f"is missing, and clip-benchmark's {len(names)} names are not those of {entry.classes} classes"
+        raise UserError(f"{path.parent / 'classnames.txt'}: {fault}; get it with the set")
     assert rows.labels is not None
     most = int(rows.labels.max(initial=-1)) + 1
     if most > len(names):

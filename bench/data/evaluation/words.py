@@ -19,7 +19,9 @@ def class_names(entry: EvaluationSet) -> tuple[str, ...]:
 
     Raises UserError if clip-benchmark is not installed.
     """
-    return tuple(_read("en_classnames.json").get(entry.words or entry.name, ()))
+    name, known = entry.words or entry.name, _read("en_classnames.json")
+    own = f"{name}_vtab" if (entry.webdataset or "").startswith("vtab-") else name  # whose classes have another order
+    return tuple(known.get(own) or known.get(name, ()))
 
 
 def published_templates(entry: EvaluationSet) -> tuple[str, ...]:

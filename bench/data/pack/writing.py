@@ -18,7 +18,7 @@ from bench.data.photo import FORMATS
 from bench.data.shards.scan import MAX_IMAGE_BYTES, Unusable, refuse_undecodable_image
 from bench.store import files
 
-SUFFIXES = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}
+SUFFIXES = {"JPEG": "jpg", "MPO": "jpg", "PNG": "png", "WEBP": "webp"}
 
 
 @dataclass(frozen=True)
