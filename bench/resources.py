@@ -41,6 +41,8 @@ def suite_path(suite: str) -> Path:
     path = Path(suite)
     if os.path.isfile(path):  # False, as `Path.is_file` is not, for a name that no file can have
         return path
+    if os.path.isdir(path):
+        raise UserError(f"{suite}: is a folder; name the YAML file of a suite")
     if suite in suite_names():
         return suites_folder() / f"{suite}.yaml"
     raise UserError(f"{suite}: no such suite file, and no suite of that name{nearest(path.stem, suite_names())}")

@@ -47,9 +47,13 @@ class YamlSource:
         """Parse a file; UserError for what is unreadable, too large, not YAML, empty, or says a key twice."""
         try:
             with path.open("rb") as file:
-                text = file.read(MAX_BYTES + 1).decode("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+                content = file.read(MAX_BYTES + 1)
+            text = content.decode("utf-8")
+        except OSError as error:
             raise UserError(f"{path}: cannot be read: {error}") from error
+        except UnicodeDecodeError as error:
+            line = content[: error.start].count(b"\n") + 1
+            raise UserError(f"{path}:{line}: is not UTF-8; save the file as UTF-8") from error
         if len(text.encode()) > MAX_BYTES:
             raise UserError(f"{path}: is larger than {MAX_BYTES // 2**10} KiB; a suite is a few lines of YAML")
         try:

@@ -261,7 +261,7 @@ def load(suite: str, store: Store) -> Results:
     """
     plan, path = store.plan(suite), store.suite(suite) / "plan.json"
     if plan is None:
-        archive, plans = path.with_name(ARCHIVE), f"`bench run {suite} --plan-only` writes one"
+        archive, plans = path.with_name(ARCHIVE), "`bench run` writes one: run the suite, by its name or file, first"
         brings = f"`bench store import {archive} --results DIR` brings it with its runs to another folder"
         raise UserError(f"{path}: no plan; {brings if archive.is_file() else plans}")
     stored: dict[str, dict[str, Any]] = {}

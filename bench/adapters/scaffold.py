@@ -35,6 +35,8 @@ def write_new_method(name: str, folder: Path) -> list[Path]:
         raise UserError(f"{name!r}: there is a method of this name, {registry.method_source(name).path}")
     if importlib.util.find_spec(name) or importlib.util.find_spec(f"methods.{name}"):
         raise UserError(f"{name!r}: a Python module has this name, and one of the two would hide the other")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--folder {folder}: is not a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in files.items():

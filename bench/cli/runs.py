@@ -41,10 +41,13 @@ def run(
 ) -> None:
     """Train and evaluate the missing runs of a suite, then write its report.
 
-    Runs already stored are not run again; an interrupted run resumes. Under torchrun, also over
-    several machines, all ranks execute each run together: torchrun --nnodes 2 --nproc-per-node 8 -m bench run SUITE.
-    Exit codes: 0 all done or handed to SLURM, 1 a run failed, 2 bad input or a full disk, 75 interrupted or busy
-    elsewhere (the same command resumes), 130 ended at once by Ctrl-C, before the runs or by the second one.
+    Runs already stored are not run again; an interrupted run resumes. Under torchrun, also
+    over several machines, all ranks execute each run together:
+    torchrun --nnodes 2 --nproc-per-node 8 -m bench run SUITE.
+
+    Exit codes: 0 all done or handed to SLURM, 1 a run failed, 2 bad input or a full disk,
+    75 interrupted or busy elsewhere (the same command resumes), 130 ended at once by Ctrl-C,
+    before the runs or by the second one.
     """
 
     def lead() -> int:
@@ -57,7 +60,8 @@ def run(
         if plan_only:
             if dry_run or track or jobs or gpus or processes or launcher != "local":
                 raise UserError(
-                    "--plan-only: combines only with --only, --seeds and --set; `bench worker` takes the rest"
+                    "--plan-only: not with --dry-run, and --track, --jobs, --gpus, --processes and --launcher are for "
+                    "`bench worker`"
                 )
             from bench.launch.worker import queue_suite
 
@@ -86,11 +90,13 @@ def worker(
 ) -> None:
     """Execute the runs that `bench run SUITE --plan-only` queued, alongside other workers, until none is left.
 
-    A run is executed by one worker. A worker waits for the runs that others hold and takes over those of a worker that
-    died: at once on the same machine, after ten minutes without a sign of life from another one. A run that failed is
-    not tried again until its suite is queued again. `bench report SUITE` then writes the report.
-    Exit codes: 0 all are done, whoever executed them, 1 a run failed, 2 bad input or a full disk, 75 stopped on request
-    (the same command continues), 130 ended at once by Ctrl-C.
+    A run is executed by one worker. A worker waits for the runs that others hold and takes
+    over those of a worker that died: at once on the same machine, after ten minutes without
+    a sign of life from another one. A run that failed is not tried again until its suite is
+    queued again. `bench report SUITE` then writes the report.
+
+    Exit codes: 0 all are done, whoever executed them, 1 a run failed, 2 bad input or a full
+    disk, 75 stopped on request (the same command continues), 130 ended at once by Ctrl-C.
     """
 
     def lead() -> int:

@@ -116,10 +116,13 @@ def verify(
     so that `bench run` recomputes what it can. Exit code 1 if problems remain.
     """
     from bench.store import Damaged
+    from bench.store.format import NAME
     from bench.store.verify import verify_store
 
     if not results.is_dir():
         raise UserError(f"--results {results}: no such folder; name the folder of a store")
+    if not (results / "runs").is_dir() and not (results / NAME).exists():
+        raise UserError(f"--results {results}: is not a store; name the folder that holds runs/")
     try:
         wrong, mended = verify_store(store_at(results), fix)
     except Damaged as error:  # store.json: nothing is looked at in a store whose format is not known

@@ -48,6 +48,8 @@ def dry_run(
     """
     if utilisation is not None and gpu is None:
         raise UserError(f"--utilisation {utilisation:g}: applies to a GPU; name one with --gpu")
+    card, share = cards.find_gpu(gpu or DEFAULT_GPU), cards.UTILISATION if utilisation is None else utilisation
+    cards.gpu_hours(0, card, share)  # refuses a share that is none before anything is planned
     for file in plugins:
         registry.add_plugin(file)
     asked = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)
@@ -74,9 +76,8 @@ def dry_run(
         todo = [one for one in planned if states[one.id] != "done"]
         if todo:
             shown.preparing("estimating", f"{len(todo)} runs")
-            card = cards.find_gpu(gpu or DEFAULT_GPU) if gpu or devices or not here else None
-            share = cards.UTILISATION if utilisation is None else utilisation
-            cost = on_gpu(todo, card, share, devices or 1) if card else on_this_machine(todo, planner.store)
+            on_card = gpu or devices or not here
+            cost = on_gpu(todo, card, share, devices or 1) if on_card else on_this_machine(todo, planner.store)
             lines += cost.lines
         named = dict(requirements.named_weights(asked))
         lines += [f"downloaded when runs start, unless open_clip's cache has them: {weights}" for weights in named]

@@ -56,7 +56,7 @@ def pack_runs(suite: str, store: Store, target: Path, bundle: bool = False) -> P
         raise UserError(f"{target}: should be a file whose name ends in {ARCHIVE_SUFFIX}")
     plan = store.plan(suite)
     if plan is None:
-        raise UserError(f"{store.suite(suite) / 'plan.json'}: is not there; `bench run {suite} --plan-only` writes it")
+        raise UserError(f"{store.suite(suite) / 'plan.json'}: is not there; run the suite first with `bench run`")
     members = {NAME: files.dump({"format": FORMAT}), f"{suite}/plan.json": files.dump(plan)}
     unfinished, damaged, count, changed = [], [], 0, 0
     for identity, name in _planned(plan).items():

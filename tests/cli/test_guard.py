@@ -111,7 +111,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Any:
         (["data", "index", LONG], {}, LONG),
         (["report", "ncu_cc3m", "--data", LONG], {}, "the name is too long"),
         (["new-method", "my_loss", "--folder", LONG], {}, "the name is too long"),
-        (["new-method", "my_loss", "--folder", "file"], {}, "file: cannot be written: File exists"),
+        (["new-method", "my_loss", "--folder", "file"], {}, "--folder file: is not a folder"),
         (["new-method", "my_loss", "--folder", "file/x"], {}, "cannot be written: Not a directory"),
         (["new-method", "a" * 101], {}, "a method's name has at most 100 characters"),
         (["new-method", "my_loss", "--folder", "small"], {"RLIMIT_FSIZE": 0}, "small: cannot be written: File too"),

@@ -138,5 +138,5 @@ def test_a_name_that_cannot_be_is_refused(tmp_path: Path, name: str, said: str) 
 
 def test_a_folder_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UserError, match=r"--folder .*file: is not a folder"):
         write_new_method("my_loss", tmp_path / "file")

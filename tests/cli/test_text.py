@@ -111,6 +111,12 @@ def test_folders_are_refused_where_a_file_has_their_name(tmp_path: Path, monkeyp
     [
         (["--gpu", "a100"], "--gpu and --utilisation estimate hours; they need --dry-run"),
         (["--dry-run", "--utilisation", "0.5"], "--utilisation 0.5: applies to a GPU; name one with --gpu"),
+        (["--dry-run", "--gpu", "a1000"], "--gpu a1000: no known GPU"),
+        (["--dry-run", "--gpu", "a100", "--utilisation", "2"], "--utilisation 2: should be above 0 and at most 1"),
+        (
+            ["--plan-only", "--jobs", "2"],
+            "--plan-only: not with --dry-run, and --track, --jobs",
+        ),
         (["--launcher", "slrum"], "--launcher 'slrum' should be 'local', 'slurm' or 'ray'; did you mean 'slurm'?"),
         (["--seeds", "0;1"], "--seeds 0;1: should be whole numbers separated by commas"),
     ],

@@ -197,7 +197,11 @@ PLUGINS = [
     ("(" * 5000, "plugin:1: SyntaxError"),
     ("x = " + "-" * 100_000 + "1", "plugin: cannot be read as Python"),
 ]
-NAMES = [(LONG, f"{LONG}: no such suite file"), ("a\0b", "no such suite file"), ("/", "/: no such suite file")]
+NAMES = [
+    (LONG, f"{LONG}: no such suite file"),
+    ("a\0b", "no such suite file"),
+    ("/", "/: is a folder; name the YAML file of a suite"),
+]
 
 CASES: list[tuple[list[Any], str]] = [
     *((["suite", GOOD + text], said) for text, said in SUITES),

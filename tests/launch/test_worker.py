@@ -160,7 +160,7 @@ def test_bad_input_is_refused_by_name(tmp_path: Path) -> None:
     queued(tmp_path, "clip")
     assert "did you mean 'shared'?" in refused("worker", results, "--suite", "shard")
     both = refused("run", tmp_path / "shared.yaml", "--results", results, "--plan-only", "--jobs", "2")
-    assert "`bench worker` takes the rest" in both
+    assert "and --launcher are for `bench worker`" in both
     (results / "shared" / "queue.json").write_text('{"suite": {"name": "shared"}, "only": []')
     cut = refused("worker", results)
     assert "queue.json: " in cut

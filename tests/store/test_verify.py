@@ -44,6 +44,9 @@ def test_all_is_well(finished: Path, tiny: SimpleNamespace) -> None:
 
 
 def test_a_store_that_is_not_there_is_not_called_whole(tmp_path: Path, tiny: SimpleNamespace) -> None:
+    (tmp_path / "plain").mkdir()
+    with pytest.raises(UserError, match=r"plain: is not a store; name the folder that holds runs/"):
+        tiny.bench(tmp_path / "plain", "store", "verify")
     with pytest.raises(UserError, match=r"nothing: no such folder; name the folder of a store"):
         tiny.bench(tmp_path / "nothing", "store", "verify")
 

@@ -220,9 +220,11 @@ def test_a_file_that_is_no_suite(tmp_path: Path, content: bytes, said: str) -> N
 
 def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
-    path.write_bytes(b"name: \xff\xfe")
-    with pytest.raises(UserError, match="cannot be read"):
+    path.write_bytes(b"name: x\ndescription: caf\xe9\n")
+    with pytest.raises(UserError, match=r"x\.yaml:2: is not UTF-8; save the file as UTF-8"):
         load_suite(path)
+    with pytest.raises(UserError, match=r": is a folder; name the YAML file of a suite"):
+        load_suite(tmp_path)
 
 
 def test_an_unknown_suite_names_the_nearest() -> None:
