@@ -127,13 +127,11 @@ POOLING_FILE = "1_Pooling/config.json"  #: of sentence-transformers
 def _towers(given: str, option: str, results: Path, device: torch.device) -> tuple[OpenClipTowers, int, Resize]:
     """Return the towers of a stored run or of open_clip, the size of their images, and how images are made square."""
     if given.startswith((RUN, SUITE)):
-        from bench.models.export import refuse_additions
-
         kind, _, name = given.partition(":")
         store = Store(results)
         stored = stored_run.load_run(store, name if kind == "run" else stored_run.single_run_of(store, name))
         towers: Any = stored.features.towers
-        refuse_additions(stored.features.method, towers, stored.run, option.removeprefix("--"))
+        stored_run.refuse_additions(stored.features.method, towers, stored.run, option.removeprefix("--"))
         return _frozen(towers, device), stored.run.data.size, CROP
     architecture, at, file = given.partition("@") if not Path(given).exists() else (given, "", "")
     model = open_clip_models.find_open_clip_model(file if at else given, architecture if at else None)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, processors
 from torch import Tensor
@@ -19,7 +18,15 @@ from bench.errors import UserError, one_line
 from bench.evaluation.features import evaluation_mode
 from bench.models.encoders import SUITE
 from bench.models.open_clip_models import CONFIG, Preprocess
-from bench.models.stored_run import rebuild_model, single_run_of
+from bench.models.stored_run import (
+    PROBES,
+    TOLERANCE,
+    distance_of,
+    probe_inputs,
+    rebuild_model,
+    refuse_additions,
+    single_run_of,
+)
 from bench.store import Store, files
 from bench.store.run import SHORT_ID, find_run
 from bench.suite import tower_files
@@ -30,8 +37,6 @@ from bench.towers.tokenization import PAD, ClipTokenizer, HubTokenizer, SmallVoc
 from methods.protocol import Method
 
 WEIGHTS_FILE = "open_clip_model.safetensors"
-EXPORT_TOLERANCE = 1e-4  #: largest difference of an entry of unit embeddings, between ours and open_clip's
-_PROBES = ("a photo of a cat", "red apple , side view", "two dogs")
 
 
 def export(run: str, folder: Path | str, results: Path | str = "results") -> None:
@@ -64,32 +69,10 @@ def export(run: str, folder: Path | str, results: Path | str = "results") -> Non
         raise
 
 
-def _inputs(towers: OpenClipTowers, run: Run) -> tuple[Tensor, Tensor]:
-    weight, draws = next(towers.visual.parameters()), torch.Generator().manual_seed(0)
-    images = torch.randn(3, 3, run.data.size, run.data.size, generator=draws, dtype=weight.dtype)
-    return images.to(weight.device), towers.tokenize(list(_PROBES)).to(weight.device)
-
-
-def refuse_additions(method: Method, towers: OpenClipTowers, run: Run, *kinds: str) -> None:
-    """Raise UserError if a method's embeddings of "images" or "texts" are not those of the towers alone."""
-    images, tokens = _inputs(towers, run)
-    with evaluation_mode(method, towers):
-        pairs = {
-            "images": (method.image_features(towers, images), towers.encode_image(images)),
-            "texts": (method.text_features(towers, tokens), towers.encode_text(tokens)),
-        }
-    for what, (own, plain) in ((kind, pairs[kind]) for kind in kinds):
-        if _distance(own["embedding"], plain) > EXPORT_TOLERANCE:
-            raise UserError(
-                f"{run.method}: its embeddings of {what} are not those of the towers alone, because it adds to them; "
-                "neither a model of open_clip nor an encoder of features can hold it"
-            )
-
-
 def _same_as_open_clip(folder: Path, towers: OpenClipTowers, run: Run) -> None:
     import open_clip
 
-    images, tokens = _inputs(towers, run)
+    images, tokens = probe_inputs(towers, run)
     try:
         model = open_clip.create_model(f"local-dir:{folder}")
     except Exception as error:  # whatever open_clip meets in what was written
@@ -97,20 +80,15 @@ def _same_as_open_clip(folder: Path, towers: OpenClipTowers, run: Run) -> None:
         raise UserError(f"{run.towers.image} at {run.data.size} px: {fault}") from error
     with evaluation_mode(model, towers):
         distances = {
-            "images": _distance(towers.encode_image(images), model.encode_image(images.float())),
-            "texts": _distance(towers.encode_text(tokens), model.encode_text(tokens)),
+            "images": distance_of(towers.encode_image(images), model.encode_image(images.float())),
+            "texts": distance_of(towers.encode_text(tokens), model.encode_text(tokens)),
         }
-    read = open_clip.get_tokenizer(f"local-dir:{folder}")(list(_PROBES))
+    read = open_clip.get_tokenizer(f"local-dir:{folder}")(list(PROBES))
     if not torch.equal(read, tokens):
         raise UserError(f"{folder}: open_clip reads captions differently from the bench")
     for what, distance in distances.items():
-        if distance > EXPORT_TOLERANCE:
+        if distance > TOLERANCE:
             raise UserError(f"{folder}: open_clip's embeddings of {what} differ from the bench's by {distance:.2g}")
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the largest absolute difference between the entries of both, after normalising each row."""
-    return float((F.normalize(one.float(), dim=-1) - F.normalize(other.float(), dim=-1)).abs().max())
 
 
 def _write(folder: Path, towers: OpenClipTowers, method: Method, run: Run) -> None:

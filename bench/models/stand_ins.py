@@ -188,7 +188,7 @@ def _image(pairs: Pairs, row: int, form: str) -> bytes:
 def write_evaluation_sets(home: Path, size: int, each: int, sets: Iterable[EvaluationSet]) -> None:
     """Write these sets below `home`, the `evaluation` of a data folder.
 
-    size: pixels a side; each: images of a class, at least two. All splits of a set are the same images.
+    size: pixels a side; each: images of a class, at least two. All splits show the same images, in different files.
     """
     for turn, entry in enumerate(sets):
         _WRITERS[entry.kind](home, entry, Emoji(size, each, turn))
@@ -250,7 +250,8 @@ def _shards(folder: Path, samples: Sequence[Members]) -> None:
     for names in FOLDERS.values():
         split = folder / names[0]
         split.mkdir(parents=True)
-        _tar(split / "0.tar", samples)
+        mark = names[0].encode()  # after the end of a PNG, where no reader looks
+        _tar(split / "0.tar", [[(kind, x + mark if kind == "png" else x) for kind, x in one] for one in samples])
 
 
 def _tar(path: Path, samples: Iterable[Members]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from bench.errors import UserError
 from bench.evaluation import PROTOCOL
-from bench.evaluation.features import Features
+from bench.evaluation.features import Features, evaluation_mode
 from bench.hashing import file_hash
 from bench.store import RunStore, Store
 from bench.store.run import SHORT_ID, find_run
@@ -19,6 +21,9 @@ from bench.training.checkpoint import weights_name
 from bench.training.inputs import InputsReader
 from bench.training.job import available_device, rebuilt_model
 from methods.protocol import Method
+
+TOLERANCE = 1e-4  #: largest difference of an entry of unit embeddings, between ours and open_clip's
+PROBES = ("a photo of a cat", "red apple , side view", "two dogs")
 
 
 @dataclass(frozen=True)
@@ -71,3 +76,31 @@ def rebuild_model(out: RunStore, device: torch.device) -> tuple[Run, OpenClipTow
     refuse_changed_in_run(out, path.name)
     run = run_of_settings(out.settings(), out.path("settings.json"))
     return run, *rebuilt_model(run, InputsReader().for_model(run), path, device)
+
+
+def probe_inputs(towers: OpenClipTowers, run: Run) -> tuple[Tensor, Tensor]:
+    """Return three random images and the tokens of `PROBES`, on the towers' device."""
+    weight, draws = next(towers.visual.parameters()), torch.Generator().manual_seed(0)
+    images = torch.randn(3, 3, run.data.size, run.data.size, generator=draws, dtype=weight.dtype)
+    return images.to(weight.device), towers.tokenize(list(PROBES)).to(weight.device)
+
+
+def refuse_additions(method: Method, towers: OpenClipTowers, run: Run, *kinds: str) -> None:
+    """Raise UserError if a method's embeddings of "images" or "texts" are not those of the towers alone."""
+    images, tokens = probe_inputs(towers, run)
+    with evaluation_mode(method, towers):
+        pairs = {
+            "images": (method.image_features(towers, images), towers.encode_image(images)),
+            "texts": (method.text_features(towers, tokens), towers.encode_text(tokens)),
+        }
+    for what, (own, plain) in ((kind, pairs[kind]) for kind in kinds):
+        if distance_of(own["embedding"], plain) > TOLERANCE:
+            raise UserError(
+                f"{run.method}: its embeddings of {what} are not those of the towers alone, because it adds to them; "
+                "neither a model of open_clip nor an encoder of features can hold it"
+            )
+
+
+def distance_of(one: Tensor, other: Tensor) -> float:
+    """Return the largest absolute difference between the entries of both, after normalising each row."""
+    return float((F.normalize(one.float(), dim=-1) - F.normalize(other.float(), dim=-1)).abs().max())

@@ -109,8 +109,8 @@ def test_a_run_is_measured_wherever_its_data_lies_now(folder: Path) -> None:
     weights = run_of(folder, "clip").path("weights-100.safetensors")
     result = evaluate(folder, weights, "--set", "data.workers=0")
     assert numbers(records_of(result)) == numbers(run_of(folder, "clip").records())
-    with pytest.raises(UserError, match=r"measures on emoji at 32 px: they differ in data\.share$"):
-        evaluate(folder, weights, "--set", "data.share=0.5")
+    with pytest.raises(UserError, match=r"measures on emoji at 32 px: they differ in data\.block$"):
+        evaluate(folder, weights, "--set", "data.block=4")
 
 
 def test_a_bare_state_dict_needs_only_the_towers(folder: Path) -> None:
