@@ -172,10 +172,10 @@ def _part(a: str, b: str, line: Line, test: Difference | None, cost: float | Non
     if line.unlearned:
         have = "has" if len(line.unlearned) == 1 else "have"
         return f"{under} {' and '.join(line.unlearned)} {have} not learned, so nothing is tested{spent}"
-    points = f"{100 * abs(line.gap):.1f} points"
-    better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
     if not line.comparable:
         return f"{under} they were measured on different data, so nothing is tested{spent}"
+    points = f"{100 * abs(line.gap):.1f} points"
+    better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
     if test is None:
         seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
         why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"

@@ -50,8 +50,13 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]|rtx|nvidia|geforce", "", name.lower())
 
 
+def refuse_utilisation(share: float) -> None:
+    """Raise UserError for a share outside (0, 1]."""
+    if not 0 < share <= 1:
+        raise UserError(f"--utilisation {share:g}: should be above 0 and at most 1, a share of the GPU's peak")
+
+
 def gpu_hours(flops: float, gpu: Gpu, utilisation: float) -> float:
     """Return hours of one such card at a share of its peak. UserError for a share outside (0, 1]."""
-    if not 0 < utilisation <= 1:
-        raise UserError(f"--utilisation {utilisation:g}: should be above 0 and at most 1, a share of the GPU's peak")
+    refuse_utilisation(utilisation)
     return flops / (gpu.peak * utilisation) / 3600

@@ -49,7 +49,7 @@ def dry_run(
     if utilisation is not None and gpu is None:
         raise UserError(f"--utilisation {utilisation:g}: applies to a GPU; name one with --gpu")
     card, share = cards.find_gpu(gpu or DEFAULT_GPU), cards.UTILISATION if utilisation is None else utilisation
-    cards.gpu_hours(0, card, share)  # refuses a share that is none before anything is planned
+    cards.refuse_utilisation(share)
     for file in plugins:
         registry.add_plugin(file)
     asked = (suite if isinstance(suite, Suite) else load_suite(suite)).narrowed(only, seeds)

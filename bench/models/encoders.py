@@ -27,6 +27,7 @@ from bench.towers.state_dicts import read_state_dict
 TIMM, TRANSFORMERS, RUN, SUITE = "timm:", "transformers:", "run:", "suite:"
 DEFAULT_TOKENS = 512  #: tokens of a text for a model of transformers that states no limit
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first token"}  #: of sentence-transformers
+POOLING_FILE = "1_Pooling/config.json"  #: of sentence-transformers, below a model's folder
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,6 @@ def weights_digest(module: nn.Module) -> str:
     return total.hexdigest()
 
 
-POOLING_FILE = "1_Pooling/config.json"  #: of sentence-transformers
-
-
 def _towers(given: str, option: str, results: Path, device: torch.device) -> tuple[OpenClipTowers, int, Resize]:
     """Return the towers of a stored run or of open_clip, the size of their images, and how images are made square."""
     if given.startswith((RUN, SUITE)):
@@ -189,7 +187,7 @@ def _transformers(given: str, device: torch.device) -> TextEncoder:
     except Exception as error:  # raised by requests, the hub, the file system or files that others wrote
         fix = f"fetch it elsewhere (hf download {name} --local-dir FOLDER) and give {TRANSFORMERS}FOLDER"
         raise UserError(f"--texts {given}: cannot be read ({one_line(error, 300)}); {fix}") from error
-    pooling = _pooling(Path(name) if local else _of_the_hub(name))
+    pooling = _pooling(Path(name, POOLING_FILE) if local else _pooling_file_of_hub(name))
     positions = getattr(model.config, "max_position_embeddings", DEFAULT_TOKENS)
     longest = min(tokenizer.model_max_length, DEFAULT_TOKENS, positions)
 
@@ -206,18 +204,17 @@ def _transformers(given: str, device: torch.device) -> TextEncoder:
     return TextEncoder(given, _frozen(model, device), encode, words)
 
 
-def _of_the_hub(name: str) -> Path | None:
-    """Return the folder of a model in the hub's cache, with its pooling file; None if it has none."""
+def _pooling_file_of_hub(name: str) -> Path | None:
+    """Return the pooling file of a model in the hub's cache; None if it has none."""
     from transformers.utils.hub import cached_file
 
     file = cached_file(name, POOLING_FILE, _raise_exceptions_for_missing_entries=False)
-    return None if file is None else Path(file).parents[1]
+    return None if file is None else Path(file)
 
 
-def _pooling(folder: Path | None) -> str:
-    """Return which vector stands for a text. Raises UserError for a pooling that is not supported."""
-    path = Path() if folder is None else folder / POOLING_FILE
-    if not path.is_file():
+def _pooling(path: Path | None) -> str:
+    """Return which vector stands for a text, by a pooling file. Raises UserError for one that is not supported."""
+    if path is None or not path.is_file():
         return "mean"
     try:
         stored = parse_json(read_file(path, JSON_BYTES))

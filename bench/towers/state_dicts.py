@@ -170,7 +170,7 @@ def start_from(path: Path, method: Method, towers: nn.Module) -> None:
                 own.copy_(value)
 
 
-def refuse_other_activation(start: str, towers: TowerSettings, field: str = "start") -> None:
+def refuse_other_conventions(start: str, towers: TowerSettings, field: str = "start") -> None:
     """Raise UserError if pretrained weights want another activation or other pixels: shapes do not show it.
 
     field: of the suite, that names the weights.

@@ -18,7 +18,7 @@ from bench.store.verify import refuse_changed_in_run
 from bench.suite.keep_settings import ALL_PAIRS
 from bench.suite.run import Run, Scorer
 from bench.towers.build import OpenClipTowers
-from bench.towers.state_dicts import load_tensors, locate_weights, refuse_other_activation
+from bench.towers.state_dicts import load_tensors, locate_weights, refuse_other_conventions
 from bench.towers.tokenization import SmallVocabulary
 from bench.training.inputs import InputsReader
 from bench.training.job import fresh_towers, parameter_dtype, rebuilt_model
@@ -83,7 +83,7 @@ def _of_run(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple
 def _bare(run: Run, scorer: Scorer, path: Path, device: torch.device) -> tuple[OpenClipTowers, Method]:
     """Build towers without a method: weights of open_clip, or of a run without its settings."""
     if scorer.weights.startswith(OPEN_CLIP):
-        refuse_other_activation(scorer.weights, scorer.run.towers, "keep.weights")
+        refuse_other_conventions(scorer.weights, scorer.run.towers, "keep.weights")
     inputs = InputsReader().for_model(_with_all_pairs(run))
     torch.set_num_threads(run.train.threads)
     towers = fresh_towers(scorer.run, inputs)

@@ -28,7 +28,7 @@ from bench.towers.state_dicts import (
     average_with_file,
     load_tensors,
     locate_weights,
-    refuse_other_activation,
+    refuse_other_conventions,
     start_from,
 )
 from bench.training import side_towers
@@ -120,7 +120,7 @@ def rebuilt_model(run: Run, inputs: Inputs, weights: Path, device: torch.device)
 def _begin(method: Method, towers: OpenClipTowers, run: Run, reference: Path | None, fetch: bool) -> None:
     if run.start is not None:
         if run.start.startswith(OPEN_CLIP):
-            refuse_other_activation(run.start, run.towers)
+            refuse_other_conventions(run.start, run.towers)
         if not fetch and not Path(run.start).is_file():
             return
         _refuse_other_words(run)

@@ -145,12 +145,11 @@ def numbers_of(results: Results, part: Part) -> list[tuple[str, str, str]]:
 def _noises(results: Results, paper: PaperClaims) -> Iterator[str | float]:
     """Yield the labels of the suite's noises with the paper's rates, and each rate that the suite does not have."""
     for rate in paper.rates:
-        longest: dict[tuple[str | None, str], str] = {}  # clean pairs have a block for each noise that ends earlier
-        for label in sorted(results.noises, key=results.budget):
-            entry = results.noises[label]
-            if entry["rate"] == rate:
-                longest[entry["kind"], entry["towers"]] = label
-        yield from [label for label in results.noises if label in longest.values()] or (rate,)
+        labels = [label for label, entry in results.noises.items() if entry["rate"] == rate]
+        of = {label: (results.noises[label]["kind"], results.noises[label]["towers"]) for label in labels}
+        # clean pairs have a block for each noise that ends at an earlier budget
+        longest = {of[label]: label for label in sorted(labels, key=results.budget)}
+        yield from [label for label in labels if longest[of[label]] == label] or (rate,)
 
 
 def _judged(results: Results, claim: Claim, noise: str | float, measure: Measure | None) -> Judged:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from reports.headlines import along
-from reports.measure import record_measure, values_by_seed
+from reports.headlines import Named, along
+from reports.measure import record_measure
 from reports.reference.agreement import FEWEST, agreement_of
 from reports.results import Results, once
 from reports.statistics.contrasts import Contrast, headline_contrasts
@@ -103,10 +103,8 @@ def _learned_wrong(results: Results, noise: str) -> Check:
     base, found = results.baseline, "memorisation was not measured"
     outcome: Outcome = "unknown"
     named = [one for one in results.measures if family(one[1]) == "memorisation" and one[2] == "memorised"]
-    ended = Results(results.plan, tuple(run.of_last for run in results.runs))  # whichever point a row selects
-    measure = record_measure(ended, *named[0]) if named else None
-    if measure and (own := values_by_seed(ended, noise, measure, [base]).get(base)):
-        share, chance = mean(list(own.values())), measure.column.chance or 0.0
+    if named and (own := _along(results, noise, base, named[0], 1.0)):
+        share, chance = mean(list(own.values())), record_measure(results, *named[0]).column.chance or 0.0
         outcome = "pass" if share - chance > LEARNED_WRONG else "fail"
         found = f"{results.named(base)} has memorised {_percent(share)} of its wrong captions at the end (chance "
         found += f"{_percent(chance)}, required {_percent(chance + LEARNED_WRONG)})"
@@ -156,16 +154,17 @@ def _last_quarter(results: Results, contrasts: Mapping[str, Contrast], noise: st
     if shorter and values.keys() & shorter[max(shorter)].keys():
         before, share = shorter[max(shorter)], math.log(1 / QUARTER) / math.log(results.budget(noise) / max(shorter))
     else:
-        before, values, share = _at(results, noise, label, QUARTER), _at(results, noise, label, 1.0), 1.0
+        before, values = (_along(results, noise, label, along(results), at) for at in (QUARTER, 1.0))
+        share = 1.0
     shared = values.keys() & before.keys()
     level = mean([values[seed] for seed in shared]) if shared else 0.0
     return share * (level - mean([before[seed] for seed in shared])) / level if level > 0 else None
 
 
-def _at(results: Results, noise: str, label: str, at: float) -> dict[int, float]:
-    """Seed -> the number that was measured along the runs, at a share of them, whichever point is selected."""
+def _along(results: Results, noise: str, label: str, named: Named, at: float) -> dict[int, float]:
+    """Seed -> a number that was measured along the runs, at a share of them, whichever point is selected."""
     score = results.methods[label]["score"]
-    found = {run.seed: run.of_last.find(*along(results), score, at) for run in results.of(label, noise)}
+    found = {run.seed: run.of_last.find(*named, score, at) for run in results.of(label, noise)}
     return {seed: one.value for seed, one in found.items() if one}
 
 

@@ -40,7 +40,9 @@ from bench.models.feature_targets import evaluation_target
 from bench.store import Store, writing
 from bench.store.claim import Claim
 from bench.store.fence import Busy
+from bench.suite.run import Run
 from bench.suite.settings import DataSettings
+from bench.towers.build import OpenClipTowers
 from bench.training.checkpoint import save_weights
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
@@ -305,17 +307,22 @@ def test_a_model_of_the_hub_is_pooled_by_its_file(tmp_path: Path, monkeypatch: p
     assert "first token" in text_encoder("transformers:some/bert", tmp_path, CPU).words
 
 
+def store_untrained(run: Run, results: Path) -> OpenClipTowers:
+    """Store a run, abab..., at the weights that it begins with; return its towers."""
+    built, method = build_model(run, InputsReader().for_model(run))
+    prepare_model(method, built, run, CPU, None)
+    with writing(Store(results).run("ab" * 32)) as writer:
+        writer.write_settings(json.loads(json.dumps(run.settings())))
+        save_weights(writer, 1.0, method, built)
+    return built
+
+
 def test_towers_of_a_stored_run(data: Path, tmp_path: Path) -> None:
     towers = {"text": str(bert_folder(tmp_path / "bert"))}
     run = dataclasses.replace(
         run_on(towers, augment="none"), data=DataSettings(name="made", shards="synthetic:64", size=32)
     )
-    built, method = build_model(run, InputsReader().for_model(run))
-    prepare_model(method, built, run, CPU, None)
-    store = Store(tmp_path / "results")
-    with writing(store.run("ab" * 32)) as writer:
-        writer.write_settings(json.loads(json.dumps(run.settings())))
-        save_weights(writer, 1.0, method, built)
+    built = store_untrained(run, tmp_path / "results")
     asked = ExtractionRequest(
         str(data), tmp_path / "out", "run:ab", "run:ab", dtype="float32", results=tmp_path / "results"
     )
@@ -334,12 +341,7 @@ def test_towers_to_whose_embedding_a_method_adds_are_no_encoder(data: Path, tmp_
         run_on({"image": "tiny-vit"}, "prolip", augment="none"),
         data=DataSettings(name="made", shards="synthetic:64", size=32),
     )
-    built, method = build_model(run, InputsReader().for_model(run))
-    prepare_model(method, built, run, CPU, None)
-    store = Store(tmp_path / "results")
-    with writing(store.run("ab" * 32)) as writer:
-        writer.write_settings(json.loads(json.dumps(run.settings())))
-        save_weights(writer, 1.0, method, built)
+    store_untrained(run, tmp_path / "results")
     asked = ExtractionRequest(str(data), tmp_path / "out", "run:ab", None, results=tmp_path / "results")
     with pytest.raises(UserError, match="prolip: its embeddings of images are not those of the towers alone"):
         extract_sets(asked)

@@ -17,7 +17,7 @@ from bench.store import Store
 from bench.suite.run import Run
 from bench.suite.settings import TowerSettings
 from bench.suite.suite import load_suite
-from bench.towers.state_dicts import locate_weights, refuse_other_activation
+from bench.towers.state_dicts import locate_weights, refuse_other_conventions
 from bench.training.inputs import InputsReader
 from bench.training.job import build_model, prepare_model
 from methods.siglip import Siglip
@@ -96,9 +96,9 @@ def test_names_of_open_clip_are_understood(tmp_path: Path, trained: Path) -> Non
 def test_weights_of_other_pixels_are_refused() -> None:
     """Of open_clip's ViT-L-14 one tag has other statistics than the others."""
     towers = TowerSettings(image="ViT-L-14", text="ViT-L-14", dim=768)
-    refuse_other_activation("open_clip:ViT-L-14/laion400m_e32", towers)
+    refuse_other_conventions("open_clip:ViT-L-14/laion400m_e32", towers)
     with pytest.raises(UserError, match=r"b82k: was trained with mean \(0\.5, 0\.5, 0\.5\) of pixels, but"):
-        refuse_other_activation("open_clip:ViT-L-14/laion2b_s32b_b82k", towers)
+        refuse_other_conventions("open_clip:ViT-L-14/laion2b_s32b_b82k", towers)
 
 
 def test_the_id_is_of_the_bytes_not_of_the_path(tmp_path: Path, trained: Path) -> None:

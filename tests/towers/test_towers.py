@@ -25,7 +25,7 @@ from bench.suite.tower_files import missing_tower_files
 from bench.towers.batchnorm import GroupedBatchNorm2d
 from bench.towers.blocks import blocks, compile_blocks, recompute_blocks
 from bench.towers.build import OpenClipTowers, build_towers, channels_of, tokenizer_of
-from bench.towers.state_dicts import load_tensors, refuse_other_activation
+from bench.towers.state_dicts import load_tensors, refuse_other_conventions
 from bench.towers.tokenization import SmallVocabulary
 from bench.training import job
 from bench.training.inputs import InputsReader
@@ -203,8 +203,8 @@ def test_wrong_towers_are_said(tmp_path: Path, folders: dict[str, str]) -> None:
     with pytest.raises(UserError, match=r"towers.context: 41 should be at most 40"):
         build(run_on({"text": folders["bert"], "context": 41}))
     with pytest.raises(UserError, match=r"trained with QuickGELU, but towers.image ViT-B-32 has GELU"):
-        refuse_other_activation("open_clip:ViT-B-32/openai", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
-    refuse_other_activation("open_clip:ViT-B-32/laion2b_s34b_b79k", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
+        refuse_other_conventions("open_clip:ViT-B-32/openai", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
+    refuse_other_conventions("open_clip:ViT-B-32/laion2b_s34b_b79k", TowerSettings(image="ViT-B-32", text="ViT-B-32"))
 
 
 def test_channel_statistics_are_those_of_the_towers_weights_unless_asked_for() -> None:

@@ -20,7 +20,7 @@ def class_names(entry: EvaluationSet) -> tuple[str, ...]:
     Raises UserError if clip-benchmark is not installed.
     """
     name, known = entry.words or entry.name, _read("en_classnames.json")
-    own = f"{name}_vtab" if (entry.webdataset or "").startswith("vtab-") else name  # whose classes have another order
+    own = f"{name}_vtab" if entry.webdataset.startswith("vtab-") else name  # whose classes have another order
     return tuple(known.get(own) or known.get(name, ()))
 
 
