@@ -90,11 +90,11 @@ def test_what_is_no_suite_is_named_with_its_line(tmp_path: Path, text: str, said
     assert said in str(caught.value)
 
 
-def test_a_file_that_is_not_there_or_is_no_text_cannot_be_read(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_or_is_not_utf8_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.yaml: cannot be read"):
         YamlSource.read(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match=r"bytes\.yaml: cannot be read"):
+    with pytest.raises(UserError, match=r"bytes\.yaml:1: is not UTF-8; save the file as UTF-8"):
         YamlSource.read(tmp_path / "bytes.yaml")
 
 

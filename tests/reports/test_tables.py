@@ -434,7 +434,7 @@ def test_an_unknown_task_gets_a_table_too(three: Store) -> None:
 
 
 def test_a_suite_without_a_plan_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="bench run nowhere --plan-only"):
+    with pytest.raises(UserError, match=r"nowhere/plan\.json: no plan; .*run the suite, by its name or file, first"):
         load("nowhere", Store(tmp_path))
 
 
