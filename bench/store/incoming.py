@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UserError
-from bench.hashing import canonical, digest, file_hash
+from bench.hashing import canonical, digest
 from bench.store import files, reading
 from bench.store.archive import SUM, unpack_archive, unpacked_limit
 from bench.store.fence import CLAIM
@@ -55,7 +55,8 @@ class Incoming:
     """Another store."""
 
     root: Path
-    private: bool  #: whether it is a folder of this process, so that nothing changes in it
+    private: bool = False  #: whether it is a folder of this process, so that nothing changes in it
+    sealed: bool = False  #: whether its archive holds one sum of all files, of which the hashes are therefore fresh
 
     def read(self, work: Callable[[RunStore], Any], run: RunStore) -> Any:
         """Return what `work` reads of a run. Raises Untrusted if it is damaged, or led to by a link."""
@@ -75,7 +76,7 @@ class Incoming:
             how = os.link if self.private else partial(shutil.copyfile, follow_symlinks=False)
             shutil.copytree(run.folder, copy.folder, True, partial(_left_out, run), how)
             _refuse_links_below(Path(folder), copy.folder)  # whatever happened there meanwhile
-            refuse_run(copy)
+            refuse_run(copy, self.sealed)
             for path in copy.folder.rglob("*"):
                 files.sync(path)
             yield copy
@@ -143,26 +144,26 @@ def open_incoming(source: Path, scratch: Path) -> Iterator[Incoming]:
     Raises UserError if `source` is not a store, or an archive that does not fit.
     """
     if source.is_dir():
-        yield _incoming(source, source, False)
+        _refuse_other_folder(source, source)
+        yield Incoming(source)
     elif source.is_file():
         with tempfile.TemporaryDirectory(dir=scratch) as folder:
-            theirs = _incoming(unpack_archive(source, Path(folder)), source, True)
-            _seal(theirs.root, source)
-            yield theirs
+            root, hashes = unpack_archive(source, Path(folder))
+            _refuse_other_folder(root, source)
+            yield Incoming(root, private=True, sealed=_seal(root, hashes, source))
     else:
         raise UserError(f"{source}: no such folder or archive")
 
 
-def _seal(root: Path, source: Path) -> None:
+def _seal(root: Path, hashes: Mapping[str, str], source: Path) -> bool:
     """Store the hashes of the files of packed runs, if all files have the sum that the archive states.
 
-    Raises UserError if they have not.
+    Returns whether it states one. Raises UserError if they have not.
     """
     stated = reading.read_json(root / SUM)
     if stated is None:
-        return
-    paths = [path for path in root.rglob("*") if path.is_file() and path != root / SUM]
-    hashes = {path.relative_to(root).as_posix(): file_hash(path) for path in paths}
+        return False
+    hashes = {name: one for name, one in hashes.items() if name != SUM}
     if stated != {"sha256": digest(hashes)}:
         raise UserError(f"{source}: a file in it was changed, added or removed since it was packed")
     runs = dict[str, dict[str, str]]()
@@ -172,15 +173,16 @@ def _seal(root: Path, source: Path) -> None:
             runs.setdefault(folder, {})[below] = one
     for folder, own in runs.items():
         (root / "runs" / folder / HASHES).write_bytes(files.dump(own))
+    return True
 
 
-def _incoming(root: Path, source: Path, private: bool) -> Incoming:
+def _refuse_other_folder(root: Path, source: Path) -> None:
+    """Raise UserError unless a folder is that of a store; `source` is what the message names."""
     for name in ("runs", "calibrations", NAME):
         if (root / name).is_symlink():
             raise UserError(f"{source}: {name} is a link; links are not followed")
     if not (root / "runs").is_dir():
         raise UserError(f"{source}: is not a store: it has no folder runs/")
-    return Incoming(root, private)
 
 
 @contextmanager
@@ -195,7 +197,7 @@ def unpack_incoming(archive: Path) -> Iterator[Store]:
             store = Store(theirs.root)
             for run in store.runs():
                 try:
-                    refuse_run(run)
+                    refuse_run(run, theirs.sealed)
                 except Untrusted as reason:
                     wrong.append(f"{archive}: run {run.id}: {reason}")
             for suite in theirs.suites():
@@ -218,10 +220,10 @@ def _roomy(archive: Path) -> Path | None:
     return MEMORY_FOLDER if shutil.disk_usage(MEMORY_FOLDER).free > 4 * unpacked_limit(archive) else None
 
 
-def refuse_run(run: RunStore) -> None:
-    """Raise Untrusted for the first thing in a run that is damaged or forged."""
+def refuse_run(run: RunStore, sealed: bool = False) -> None:
+    """Raise Untrusted for the first thing in a run that is damaged or forged; `sealed` as in `Incoming`."""
     with _naming(run.folder):
-        for error in run_problems(run, thorough=True):
+        for error in run_problems(run, thorough=True, compared=sealed):
             raise error
         settings, status = run.settings(), run.read_status()
         if status["state"] == "missing" or not settings:
@@ -238,9 +240,14 @@ def refuse_run(run: RunStore) -> None:
         if status["state"] == "done":
             if 1.0 not in weights and not run.path(weights_name(1.0)).exists():
                 raise Damaged(run.path("status.json"), "says done, but there are neither final weights nor records")
-            names = {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file()}
-            if lacking := sorted(filter(is_hashed, names - {*run.hashes()})):
+            if lacking := [] if sealed else _without_hash(run):
                 raise Damaged(run.path(HASHES), f"holds no hash of {lacking[0]}")
+
+
+def _without_hash(run: RunStore) -> list[str]:
+    """Return the names of the files that should have a stored hash and have none, sorted."""
+    names = {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file()}
+    return sorted(filter(is_hashed, names - {*run.hashes()}))
 
 
 def _disagreement(settings: Mapping[str, Any], address: Mapping[str, Any]) -> str:

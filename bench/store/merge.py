@@ -114,7 +114,7 @@ def _take_run(
         return
     taken = merged.new if here is None else merged.advanced
     if dry_run:
-        theirs.read(refuse_run, run)
+        theirs.read(lambda run: refuse_run(run, theirs.sealed), run)
         taken.append(run.id)
         return
     with theirs.checked(run, scratch) as copy:

@@ -26,8 +26,11 @@ RENEW_SECONDS = "delete it, and the steps are timed again; runs with a budget in
 _EVALUATIONS = "evaluations"
 
 
-def run_problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
-    """Return everything that is damaged in a run, one line per file; [] also if nothing of it is stored."""
+def run_problems(run: RunStore, thorough: bool = False, compared: bool = False) -> list[Damaged]:
+    """Return everything that is damaged in a run, one line per file; [] also if nothing of it is stored.
+
+    compared: whether the files are known to have the stored hashes, so that `thorough` need not read them for it.
+    """
     if not run.folder.is_dir():
         return [Damaged(run.folder, "is not a folder")] if os.path.lexists(run.folder) else []
     found = _Found()
@@ -40,7 +43,7 @@ def run_problems(run: RunStore, thorough: bool = False) -> list[Damaged]:
     if thorough:
         found.by(run.metrics)
         found.by(reading.refuse_bad_archive, run.path(CHECKPOINT_FILE))
-        for name, known in stored.items():
+        for name, known in () if compared else stored.items():
             found.by(_refuse_other, run.path(name), known)
     return list(found.values())
 
