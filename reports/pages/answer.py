@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from reports.headlines import along, primary
 from reports.results import Results
@@ -50,7 +50,18 @@ def verdict(results: Results) -> str:
         parts.append(f"{under}: {', '.join(found[:NAMED])}{more}")
     if not parts:
         return f"No method is significantly better than {base} {where}."
-    return f"Significantly better than {base} {'; '.join(parts)}."
+    won = {label: {one.noise for one in of} for label, of in wins.items() if of}
+    return f"Significantly better than {base} {'; '.join(parts)}.{_over_budgets(results, won)}"
+
+
+def _over_budgets(results: Results, won: Mapping[str, set[str]]) -> str:
+    """Which methods that win under a noise do so if the tests of all its budgets are corrected together."""
+    found = regimes(results)
+    if not found:
+        return ""
+    since = {label: [one for one in found if one.contrasts[-1].noise in noises] for label, noises in won.items()}
+    left = [label for label, of in since.items() if any(one.since(label, better=True) is not None for one in of)]
+    return f" With the tests of all budgets corrected together: {', '.join(map(results.named, left)) or 'none'}."
 
 
 def _under(noises: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from bench.store import Store
 from reports.build import build, figure_of
 from reports.figures.figure_registry import draw
 from reports.figures.figure_style import look
+from reports.pages.answer import verdict
 from reports.pages.html import page
 from reports.results import Results, load
 from reports.statistics.regimes import regimes
@@ -66,6 +67,14 @@ def test_since_is_the_smallest_budget_from_which_it_holds_at_all_larger_ones(res
             at = [budget for budget in found.budgets if gains.get((label, budget)) == sign]
             expected = None if 40.0 not in at else min(at)
             assert found.since(label, better) == expected, label
+
+
+def test_the_verdict_says_who_is_better_if_all_budgets_are_corrected_together(results: Results) -> None:
+    (found,) = regimes(results)
+    won, _, jointly = verdict(results).partition(" With the tests of all budgets corrected together: ")
+    assert won.startswith("Significantly better than CLIP under 40 % shuffled captions, 40 epochs: ")
+    left = {results.named(label) for label, budget in found.significant if budget == 40 and found.since(label, True)}
+    assert {*jointly.removesuffix(".").split(", ")} == left
 
 
 def test_a_budget_that_still_runs_is_no_null_result(results: Results) -> None:
