@@ -90,10 +90,10 @@ class Amorlip(Contrastive):
         "need hundreds of steps a pass, at a rate that has not fallen yet, or what is remembered is untrained: "
         "restart: false keeps them. In a run of one pass nothing is remembered, and the towers' gradient is that "
         "of CLIP, twice, over a, but for the own partner's weight. The value of the loss is a surrogate; CLIP's "
-        "with these normalisers is logged beside it. Preset paper is ours.",
+        "with these normalisers is logged beside it.",
     )
     Config = AmorlipConfig
-    presets: ClassVar[Presets] = {"paper": {}, "official": {"own_weight": 1e-3, "memory": 0.8, "restart": True}}
+    presets: ClassVar[Presets] = {"official": {"own_weight": 1e-3, "memory": 0.8, "restart": True}}
     space: ClassVar[Space] = {
         "temperature": TEMPERATURE["temperature"],
         "radius": Linear(-20.0, 0.0),

@@ -76,11 +76,11 @@ class Bicro(Divided, RowWise):
         "training visits, cosines of global embeddings in place of scores and means of regions and words. The preset "
         "official has two slips: margins of the wrong pair and labels on the wrong rows. A third has no option: the "
         "mixture there gives probability 0 to the row of smallest loss; here losses are clipped, but rows of the "
-        "smallest losses (up to 0.7 %) may still be taken for noisy. The paper was not read: the preset paper is the "
-        "official code without its slips. A warm batch trains on one row at least.",
+        "smallest losses (up to 0.7 %) may still be taken for noisy. The paper was not read. A warm batch trains on "
+        "one row at least.",
     )
     Config = BicroConfig
-    presets: ClassVar[Presets] = {"paper": {}, "official": {"margin_of": "negative", "clean_labels": "misaligned"}}
+    presets: ClassVar[Presets] = {"official": {"margin_of": "negative", "clean_labels": "misaligned"}}
     space: ClassVar[Space] = {
         "margin": Log(0.05, 0.8),
         "floor": Linear(0.0, 0.9),

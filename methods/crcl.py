@@ -64,11 +64,10 @@ class Crcl(Contrastive):
 }""",
         state="label of every row",
         note="On cosines of global embeddings; the official scores come from VSE-infinity. One stage: the official "
-        "code trains four times from new towers and hands the labels on. The body of the paper could not be read; the "
-        "preset paper is the official code without its 1e-10 in the normaliser.",
+        "code trains four times from new towers and hands the labels on. The body of the paper could not be read.",
     )
     Config = CrclConfig
-    presets: ClassVar[Presets] = {"paper": {"floor": 0.0}, "official": {"floor": 1e-10}}
+    presets: ClassVar[Presets] = {"official": {"floor": 1e-10}}
     space: ClassVar[Space] = {
         **TEMPERATURE,
         "alpha": Linear(0.2, 1.0, limit="high"),

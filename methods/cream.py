@@ -71,11 +71,11 @@ class Cream(Divided, Contrastive):
         note="Two networks exchange their divisions in the official code; here is one, so no row is clean for one and "
         "noisy for the other. Loss, predictions and mixture equal executed official code, their assembly is ours: one "
         "step on clean and noisy rows together, losses of the training visits, cosines in place of SGR's scores. The "
-        "paper was not read: the preset paper is the official code. Where at most 85 % of the rows are clean the floor "
-        "is the batch's mean label, which hardly any negative's share exceeds, so that little is mined.",
+        "paper was not read. Where at most 85 % of the rows are clean the floor is the batch's mean label, which "
+        "hardly any negative's share exceeds, so that little is mined.",
     )
     Config = CreamConfig
-    presets: ClassVar[Presets] = {"paper": {}, "official": {"uniform": False, "detach": False}}
+    presets: ClassVar[Presets] = {"official": {"uniform": False, "detach": False}}
     space: ClassVar[Space] = {**TEMPERATURE, "warm": Linear(0.0, 0.5), "noisy_from": Linear(0.1, 1.0)}
     identities = (
         Identity(

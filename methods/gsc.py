@@ -65,14 +65,11 @@ class Gsc(WholeBatch):
 }""",
         state="softmax share, disagreement of neighbours, their moving averages and target of every row",
         note="On cosines of global embeddings; the official scores, also within a modality, come from SGR. The body of "
-        "the paper could not be read: the preset paper is the scripts' values. kappa = 5 and logits per batch of 128 "
-        "are ours; the preset official has neither. Its class is named RINCE but has nothing to do with that loss.",
+        "the paper could not be read. kappa = 5 and logits per batch of 128 are ours; the preset official has neither. "
+        "Its class is named RINCE but has nothing to do with that loss.",
     )
     Config = GscConfig
-    presets: ClassVar[Presets] = {
-        "paper": {"structure_weight": 0.01, "beta": 0.7, "temperature": 0.07},
-        "official": {"intra_scale": 1.0, "per_batch": False},
-    }
+    presets: ClassVar[Presets] = {"official": {"intra_scale": 1.0, "per_batch": False}}
     space: ClassVar[Space] = {**TEMPERATURE, "structure_weight": Log(1e-3, 3.0), "beta": Linear(0.2, 1.0, limit="high")}
     identities = (
         Identity(

@@ -80,12 +80,11 @@ class L2rm(Divided, WholeBatch):
         "it is told is 0; here they are forbidden at any rate, and mask_own: false is the other form. The "
         "learned cost is left out: its training moves no weight by more than 2e-6 a step from 1 - s. "
         "Normalisers have no added 1e-10. The plan may end before it has converged, as there. The paper was not "
-        "read: the preset paper is the official code. Rows of the component that is likelier at the smallest "
-        "loss are clean, as there: if that component is broad, the division is upside down.",
+        "read. Rows of the component that is likelier at the smallest loss are clean, as there: if that component is "
+        "broad, the division is upside down.",
     )
     Config = L2rmConfig
     presets: ClassVar[Presets] = {
-        "paper": {},
         "official": {
             "margin": 0.2,
             "temperature": 0.05,

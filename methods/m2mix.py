@@ -69,7 +69,7 @@ class M2mix(Contrastive):
   year = {2023}
 }""",
         state="logit scale, if it is learned",
-        note="Read from the authors' code, preset paper is ours. They fine-tune OpenAI's CLIP; here it trains from "
+        note="Read from the authors' code, not from the paper. They fine-tune OpenAI's CLIP; here it trains from "
         "what the suite starts with. Script and README differ: form readme is the latter, which multiplies cosines by "
         "0.01 where a division looks meant (preset official_readme); with mix_temperature 0.07 it divides. Their "
         "angles are in half precision and undefined for a pair that coincides; here they are kept off 0. The weight "
@@ -77,7 +77,6 @@ class M2mix(Contrastive):
     )
     Config = M2mixConfig
     presets: ClassVar[Presets] = {
-        "paper": {},
         "official": {"weight": 0.01, "stages": 9, "beta": 0.5, "mix_temperature": 0.07, "temperature": 0.01},
         "official_readme": {"form": "readme", "stages": 1, "mix_temperature": 100.0},
     }

@@ -57,14 +57,13 @@ class Osa(Contrastive):
 }""",
         state="logit scale, shift",
         note="The authors' estimator is OpenAI's CLIP; here it is the reference run, trained on the same noisy pairs, "
-        "and the training starts there too. Preset paper is ours. Dividing by the batch's largest cosine gives the "
-        "cleanest pair of every batch the weight 0; normalise: none does not. The estimator takes no part in the "
-        "evaluation.",
+        "and the training starts there too. Dividing by the batch's largest cosine gives the cleanest pair of every "
+        "batch the weight 0; normalise: none does not. The estimator takes no part in the evaluation.",
     )
     Config = OsaConfig
     # official: github.com/leolee99/OSA@d64645b main_clip.py (weight_function, CrossEn); README: batches of 256, and as
     # many noise images and texts
-    presets: ClassVar[Presets] = {"paper": {}, "official": {"normalise": "max", "shift_pairs": 256}}
+    presets: ClassVar[Presets] = {"official": {"normalise": "max", "shift_pairs": 256}}
     space: ClassVar[Space] = {"normalise": Choice(("max", "none"))}
     reference = "clip"
     side = "reference"

@@ -93,7 +93,7 @@ class Otter(WholeBatch):
   year = {2022}
 }""",
         state="two logit scales; the towers' average over steps",
-        note="Read from the authors' code, preset paper is ours. Their gathers carry no gradient from one GPU to "
+        note="Read from the authors' code, not from the paper. Their gathers carry no gradient from one GPU to "
         "another, ours do. Their eight GPUs remove the own pair from the targets of the first one's rows alone: "
         "blocks = 8, in no preset because the loss then depends on the order of rows. Their scales have no gradient "
         "beyond their limits (preset official, clamp). The teacher copies BatchNorm's buffers, which their average "
@@ -101,7 +101,6 @@ class Otter(WholeBatch):
     )
     Config = OtterConfig
     presets: ClassVar[Presets] = {
-        "paper": {},
         "official": {"alpha": 0.5, "regularisation": 0.15, "iterations": 5, "clamp": "forward"},
     }
     space: ClassVar[Space] = {

@@ -61,14 +61,13 @@ class Pau(Contrastive):
   year = {2023}
 }""",
         state="logit scale, K prototypes of each modality",
-        note="Read from the authors' code, preset paper is ours. They fine-tune OpenAI's CLIP; here it trains from "
+        note="Read from the authors' code, not from the paper. They fine-tune OpenAI's CLIP; here it trains from "
         "what the suite starts with. U divides by the mean cosine of other pairs, which may then be 0 or less; a step "
         "in which it is small leaves U out (preset official leaves out none). Re-ranking by certainties, tuned on the "
         "evaluated set, is left out, and a pair's confidence is its cosine.",
     )
     Config = PauConfig
     presets: ClassVar[Presets] = {
-        "paper": {},
         "official": {
             "prototypes": 8,
             "certainty_temperature": 5.0,

@@ -63,7 +63,7 @@ class Rcl(Contrastive):
     # official: github.com/penghu-cs/RCL@1096a24 RCL-SGRAF/model.py (CCL)
     # RCL-GSMN/model.py has the same class. No script ramps the temperature or q, and the option for warm-up steps with
     # cross-entropy is never read.
-    presets: ClassVar[Presets] = {"paper": {}, "official": {"floor": 1e-10}}
+    presets: ClassVar[Presets] = {"official": {"floor": 1e-10}}
     space: ClassVar[Space] = {**TEMPERATURE, "form": Choice(FORMS)}
     identities = (
         Identity("gce at q = 1 is abs", equals="rcl", config={"form": "gce", "q": 1.0}, other={"form": "abs"}),

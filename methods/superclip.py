@@ -57,13 +57,13 @@ class Superclip(Contrastive):
   year = {2025}
 }""",
         state="logit scale, head and its norm, captions seen and how many of them had each token",
-        note="Read from the authors' code, preset paper is ours; not made against noise. As there, start, end and "
+        note="Read from the authors' code, not from the paper; not made against noise. As there, start, end and "
         "padding are tokens like any other: one that every caption so far had weighs nothing. A tower without "
         "patch tokens gives the mean over the positions of its last layer, which is a departure. The features "
         "of timm's transformers are those that the model's own head pools, not always a mean of patches.",
     )
     Config = SuperclipConfig
-    presets: ClassVar[Presets] = {"paper": {}, "official": {"class_weight": 1.0, "feature": "patches"}}
+    presets: ClassVar[Presets] = {"official": {"class_weight": 1.0, "feature": "patches"}}
     space: ClassVar[Space] = {**TEMPERATURE, "class_weight": Log(0.03, 10.0)}
     needs: ClassVar[frozenset[Need]] = frozenset({"pixels", "tokens", "text_transformer"})
     identities = (Identity("without the loss over tokens it is CLIP", equals="clip", config={"class_weight": 0.0}),)

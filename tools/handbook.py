@@ -51,7 +51,7 @@ Every file of `methods/` has a page, generated from the file. In a terminal: `be
 
 {classes}
 Where a paper and its code disagree there are two presets, `paper` and `official`, so that the difference can be
-measured.
+measured. Where only the code could be read, there is no preset `paper`.
 
 {table}
 ```{{toctree}}

@@ -41,8 +41,8 @@ def card(subject: Subject, checks: Sequence[str]) -> None:
         raise Failed(f"about.fidelity is {about.fidelity!r}, should be one of {', '.join(FIDELITIES)}")
     if not about.bibtex.startswith("@") and (about.bibtex or subject.plugin is None):
         raise Failed('about.bibtex should start with "@"')
-    if "paper" not in kind.presets and subject.plugin is None:
-        raise Failed('presets lack "paper"')
+    if not {"paper", "official"} & kind.presets.keys() and subject.plugin is None:
+        raise Failed('presets lack "paper", or "official" where only code could be read')
     for preset, values in kind.presets.items():
         try:
             kind.Config(**values)

@@ -390,6 +390,14 @@ def test_known_failures_are_strict(check: str, outcome: str, mutant: Mutant, poo
     assert reasons[check] in result.reason
 
 
+def test_a_shipped_method_has_the_preset_of_its_paper_or_of_its_code(
+    monkeypatch: pytest.MonkeyPatch, pool: RankPool
+) -> None:
+    for presets, outcome in (({"official": {}}, "passed"), ({"mine": {}}, "failed")):
+        monkeypatch.setattr(Clip, "presets", presets)
+        assert outcomes(Subject("clip"), pool, ("card",))["card"].outcome == outcome
+
+
 def test_ranks_start_again_after_one_failed(mutant: Mutant, pool: RankPool) -> None:
     body = """
 def after_step(self, clock):

@@ -86,6 +86,11 @@ CASES = [
     ("gamma: 0.2", "gamma: x", "small.yaml:15: methods.1.config.gamma: 'x' should be a valid number"),
     ("gamma: 0.2", "gamma: 2", "small.yaml:15: methods.1.config.gamma: 2.0, but it must be "),
     ("    config: {gamma: 0.2}", "    preset: papr", "small.yaml:15: methods.1.preset: 'papr' is not a preset of "),
+    (
+        "- clip",
+        "- {method: m2mix, preset: paper}",
+        "small.yaml:13: methods.0.preset: 'paper' is not a preset of m2mix; valid: official, official_readme",
+    ),
     ("method: label_permutation", "method: clip\n    lable: b", "small.yaml:15: methods.1.lable: unknown key; did you"),
     ("- clip", "- label_permutation", "small.yaml:14: methods.1: duplicate label 'label_permutation'; "),
     ("name: small", "name: runs", "small.yaml:1: name: 'runs' is where the store keeps runs; choose another name"),
