@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -361,6 +364,40 @@ def test_a_dropped_detach_is_caught_by_known_values(monkeypatch: pytest.MonkeyPa
     assert "gradient of image" in results["oracles"].reason
 
 
+#: What is broken -> (method, function of its class, a part of that function, the mutant's)
+OF_ANOTHER_STRUCTURE = {
+    "own mixed points for own partners": (
+        "m2mix",
+        "loss",
+        "logits.scatter(1, own[:, None], positive * cosines[anchors, None])",
+        "logits",
+    ),
+    "texts get the images' targets": ("otter", "observe", "across.T", "across"),
+    "a teacher that is no average": ("otter", "side_decay", "(1 + updates) / (10 + updates)", "0.0"),
+    "tokens counted as often as a caption has them": ("superclip", "observe", "tokens[:, 1:] != tokens[:, :-1]", "1"),
+    "a detach too many": ("cream", "_shares", "shares.detach() if self.config.detach else shares", "shares.detach()"),
+    "labels scattered to wrong rows": ("bicro", "labels", "label[best] = 1", "label[: len(best)] = 1"),
+    "own partners among the new ones": ("l2rm", "plan", "fill_diagonal_(False)", "fill_diagonal_(True)"),
+    "prototypes of the own modality": ("pau", "_certainty", 'f"{other}_prototypes"', 'f"{rows}_prototypes"'),
+    "a detach too few": ("amorlip", "loss", 'observed[f"read_{one}"]', "z[one]"),
+}
+
+
+@pytest.mark.parametrize("what", OF_ANOTHER_STRUCTURE)
+def test_another_structure_is_caught_by_known_values(
+    what: str, monkeypatch: pytest.MonkeyPatch, pool: RankPool
+) -> None:
+    name, function, part, other = OF_ANOTHER_STRUCTURE[what]
+    kind = Subject(name).kind
+    source, broken = inspect.getsource(getattr(kind, function)), dict(vars(sys.modules[kind.__module__]))
+    assert source.count(part) == 1
+    exec(textwrap.dedent(source).replace(part, other), broken)
+    monkeypatch.setattr(kind, function, broken[function])
+    result = outcomes(Subject(name), pool, ("oracles",))["oracles"]
+    assert result.outcome == "failed"
+    assert "Error" not in result.reason, "failed for another reason"
+
+
 @pytest.mark.parametrize(
     ("module", "name", "value"), [(gsc, "BATCH", 100), (decl_evidential, "PAPER_BATCH", 100), (roclip, "CYCLES", 10)]
 )
@@ -390,12 +427,12 @@ def test_known_failures_are_strict(check: str, outcome: str, mutant: Mutant, poo
     assert reasons[check] in result.reason
 
 
+@pytest.mark.parametrize(("preset", "outcome"), [("official", "passed"), ("mine", "failed")])
 def test_a_shipped_method_has_the_preset_of_its_paper_or_of_its_code(
-    monkeypatch: pytest.MonkeyPatch, pool: RankPool
+    preset: str, outcome: str, monkeypatch: pytest.MonkeyPatch, pool: RankPool
 ) -> None:
-    for presets, outcome in (({"official": {}}, "passed"), ({"mine": {}}, "failed")):
-        monkeypatch.setattr(Clip, "presets", presets)
-        assert outcomes(Subject("clip"), pool, ("card",))["card"].outcome == outcome
+    monkeypatch.setattr(Clip, "presets", {preset: {}})
+    assert outcomes(Subject("clip"), pool, ("card",))["card"].outcome == outcome
 
 
 def test_ranks_start_again_after_one_failed(mutant: Mutant, pool: RankPool) -> None:

@@ -139,6 +139,7 @@ def _amorlip(entry: OracleEntry, name: str, expected: OracleEntry) -> KnownValue
     yield from lab.compare_loss(method, loss, z, expected)
     yield KnownValue("loss of the networks", terms["networks"], expected["fit"])
     yield from lab.gradient_norms(terms["networks"], own, expected["fit_grad_norms"])
+    yield from lab.gradient_norms(terms["networks"], z, dict.fromkeys(z, 0.0))  # they read detached embeddings
     yield KnownValue("loss in tiles", lab.sum_of_tiles(method, z, observed, (3,)), expected["loss"] + expected["fit"])
 
 
