@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from bench.console.markup import markdown, markdown_table
 from reports.headlines import primary
-from reports.pages.answer import validity_sentences
 from reports.papers.layouts import PAPERS
 from reports.reference.claims import NOT_RUN, VERDICTS, ClaimMeasure, Claims, Judged, PaperClaims, judge, numbers_of
 from reports.results import Results
 from reports.statistics.paired import MINIMUM
 from reports.statistics.power import POWER
+from reports.statistics.validity import QUESTION, validity
 from reports.tables.footnotes import planned_seeds
 from reports.tables.table import UNVERIFIED, signed, unverified
 from reports.tables.vs_baseline import interval, p_text
@@ -35,24 +35,25 @@ class ClaimsPart:
     """The outcome of the claims that a comparison judges."""
 
     counts: list[tuple[str, list[int]]]  #: a paper's title and how many of its orderings have each verdict
+    sound: list[int]  #: the same of all papers, under the noises whose validity checks all pass
     lines: list[str]  #: Markdown: the suite, its seeds, whether it can speak of robustness, its measures, each paper
 
 
 def claims_part(results: Results, claims: Claims) -> ClaimsPart:
     """Judge the claims by a suite's results; of several budgets, by the longest of each noise."""
-    checked, results = validity_sentences(results), results.longest  # the checks read shorter budgets too
+    checked, results = validity(results), results.longest  # the checks read shorter budgets too
+    shown = [one for one in checked if one.noise in results.noises]
     by_paper = judge(results, claims)
-    counts = [
-        (PAPERS[name].title, [[one.verdict for one in of_paper].count(verdict) for verdict in VERDICTS])
-        for name, of_paper in by_paper.items()
-    ]
+    counts = [(PAPERS[name].title, _counts(of_paper)) for name, of_paper in by_paper.items()]
+    passed = {one.noise for one in shown if one.outcome == "pass"}
+    sound = _counts([one for of_paper in by_paper.values() for one in of_paper if one.noise in passed])
     used = {one.measure for paper in claims.papers.values() for one in paper.claims}
     lines = [
         f"## Judged by the suite {markdown(results.suite)}",
         "",
         f"{markdown(planned_seeds(results))}. The primary metric is {markdown(' '.join(primary(results)))}.",
         "",
-        *(line for text in checked for line in (markdown(text), "")),
+        *(line for one in shown for line in (markdown(f"{QUESTION} {one.sentence}"), "")),
         *(
             f"- {markdown(one.label)}: {_averaged(results, one)}."
             for name, one in claims.measures.items()
@@ -61,24 +62,37 @@ def claims_part(results: Results, claims: Claims) -> ClaimsPart:
     ]
     for name, of_paper in by_paper.items():
         lines += ["", *_section(results, name, claims, of_paper)]
-    return ClaimsPart(counts, lines)
+    return ClaimsPart(counts, sound, lines)
+
+
+def _counts(judged: Sequence[Judged]) -> list[int]:
+    return [[one.verdict for one in judged].count(verdict) for verdict in VERDICTS]
 
 
 def claims_text(parts: Sequence[ClaimsPart]) -> str:
     """Return the page as Markdown. The same parts give the same text."""
     counts = [row for part in parts for row in part.counts]
-    holds, opposite, inconclusive, untested = (sum(column) for column in zip(*(own for _, own in counts), strict=True))
+    holds, opposite, inconclusive, untested = _sums([own for _, own in counts])
+    sound = _sums([part.sound for part in parts])
     lines = [
         "# What the papers print, and what holds here",
         "",
         f"Of the papers' orderings, each under the noise rates of its paper, {holds} hold here, {opposite} "
         f"do not hold, {inconclusive} are inconclusive and {untested} were not tested.",
         "",
+        f"Of the {sum(sound)} under a noise for which the comparison that judges them passes all validity checks, "
+        f"{sound[0]} hold, {sound[1]} do not hold and {sound[2]} are inconclusive. For the others a check fails or is "
+        "unknown, or the pairs are clean.",
+        "",
         *markdown_table(["orderings of", *VERDICTS], [[markdown(title), *map(str, own)] for title, own in counts]),
         *(line for text in _READING for line in ("", text)),
         *(line for part in parts for line in ("", *part.lines)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _sums(counts: Sequence[Sequence[int]]) -> list[int]:
+    return [sum(column) for column in zip(*counts, strict=True)]
 
 
 def _averaged(results: Results, wanted: ClaimMeasure) -> str:

@@ -11,12 +11,15 @@ import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from bench import resources
 from bench.store import Store
 from reports.build import figure_of
 from reports.compare import compare
 from reports.pages.answer import answers, validity_sentences
 from reports.pages.html import page
 from reports.reference.agreement import ranking
+from reports.reference.claims import VERDICTS, judge, read_claims
+from reports.reference.claims_page import claims_part, claims_text
 from reports.results import Results, RunResult, load
 from reports.statistics.chance import unlearned
 from reports.statistics.contrasts import headline_contrasts
@@ -106,6 +109,16 @@ def test_a_comparison_passes_and_each_check_fails_alone(plain: Results) -> None:
     gains = "CLIP +0.0 %, oracle +4.0 %, permutation_0.1 +0.0 %, Bayesian weights +0.0 %, NCU +0.0 % (limit 3.0 %)"
     assert f"{gains}; it speaks of early training" in found.sentence
     assert "for 1 of 9 rows; it speaks of unequal tuning" in validity(failing["tuned"])[0].sentence
+
+
+def test_the_claims_count_apart_what_a_sound_comparison_judges(plain: Results) -> None:
+    claims, sound = read_claims(resources.published_folder()), planted(plain, good)
+    under = [one.verdict for of in judge(sound, claims).values() for one in of if one.noise == NOISE]
+    parts = [claims_part(sound, claims), claims_part(planted(plain, good, memorised=0.04), claims)]
+    assert [part.sound for part in parts] == [[under.count(verdict) for verdict in VERDICTS], [0, 0, 0, 0]]
+    assert len({*under}) > 1
+    said = f"{len(under)} under a noise for which the comparison that judges them passes all validity checks, "
+    assert f"{said}{under.count('holds')} hold, {under.count('does not hold')} do not hold" in claims_text(parts)
 
 
 def test_what_is_not_stored_is_unknown(plain: Results) -> None:
