@@ -9,10 +9,12 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -46,6 +48,15 @@ LONG = (
     "checks/test_side cli/test_run reports/test_drawn launch/test_worker suite/test_finetune_suites "
     "models/test_open_clip_models reports/test_sizes"
 )
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say which files take longest, with what their fixtures take."""
+    seconds = Counter[str]()
+    for report in (one for of in terminalreporter.stats.values() for one in of if hasattr(one, "duration")):
+        seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.write_sep("=", "slowest files")
+    terminalreporter.write_line(" ".join(f"{name}:{taken:.0f}s" for name, taken in seconds.most_common(60)))
 
 
 def pytest_configure(config: pytest.Config) -> None:
