@@ -23,12 +23,13 @@ from reports.pages.answer import question, verdict
 from reports.pages.html import document
 from reports.pages.sections import last_run, listed
 from reports.reference.agreement import Ranking, agreement_page, ranking
+from reports.reference.budgets import budgets_page, budgets_part
 from reports.reference.claims import Claims, read_claims
 from reports.reference.claims_page import ClaimsPart, claims_part, claims_text
 from reports.results import Results, load
 from reports.statistics.validity import ANSWERS, validity
 
-INDEX, CLAIMS, AGREEMENT = "index.html", "CLAIMS.md", "AGREEMENT.md"
+INDEX, CLAIMS, AGREEMENT, BUDGETS = "index.html", "CLAIMS.md", "AGREEMENT.md", "BUDGETS.md"
 PAGE, SUMS = "report.html", "tables.sha256"  #: of a comparison
 _TITLE = "Committed comparisons"
 _HEADS = ("comparison", "question", "data", "methods", "seeds", "answer", "speaks of robustness", "last run")
@@ -44,6 +45,7 @@ class Comparison:
     claims: ClaimsPart | None  #: None if other comparisons judge all claims
     is_main: bool  #: whether claims are judged by it that name no other, and the others are compared with it
     ranking: Ranking
+    budgets: list[str]  #: lines of `BUDGETS`; [] for one budget
 
     @property
     def sums(self) -> str:
@@ -82,16 +84,21 @@ def computed(name: str, suite: str, store: Store, claims: Claims) -> Comparison:
         claims_part(results, own) if own.papers else None,
         name == claims.comparison,
         ranking(results),
+        budgets_part(results),
     )
 
 
 def over_all(made: Sequence[Comparison]) -> dict[str, str]:
-    """Return the index and, if the main comparison is among these, the two pages over all, by their names."""
+    """Return the index and the pages over all, by their names: two if the main comparison is among these, and one if
+    one of these has several budgets.
+    """
     texts = dict[str, str]()
     for main in (one for one in made if one.is_main):
         others = [one.ranking for one in made if one is not main]
         claims = claims_text([one.claims for one in made if one.claims])
         texts |= {CLAIMS: claims, AGREEMENT: agreement_page(main.ranking, others)}
+    if budgets := budgets_page([one.budgets for one in made]):
+        texts[BUDGETS] = budgets
     beside = together(html('<a href="{0}">{0}</a>', name) for name in texts)
     rows = [(html('<a href="{}/{}">{}</a>', one.name, PAGE, one.name), *one.about) for one in made]
     body = [html("<h1>{}</h1><nav>{}</nav>{}", _TITLE, beside, listed(_HEADS, rows, (1, 5)))]

@@ -18,9 +18,11 @@ from reports.figures.figure_registry import draw
 from reports.figures.figure_style import look
 from reports.pages.answer import verdict
 from reports.pages.html import page
+from reports.reference.budgets import budgets_page, budgets_part
 from reports.results import Results, load
 from reports.statistics.regimes import regimes
 from reports.tables.suite_tables import tables
+from reports.tables.table import signed
 
 from . import stores
 
@@ -75,6 +77,27 @@ def test_the_verdict_says_who_is_better_if_all_budgets_are_corrected_together(re
     assert won.startswith("Significantly better than CLIP under 40 % shuffled captions, 40 epochs: ")
     left = {results.named(label) for label, budget in found.significant if budget == 40 and found.since(label, True)}
     assert {*jointly.removesuffix(".").split(", ")} == left
+
+
+def test_the_page_of_all_budgets_has_each_gain_with_holms_p_and_what_was_memorised(results: Results) -> None:
+    (found,) = regimes(results)
+    rows = [line.split(" | ") for line in budgets_part(results) if line.startswith("| ")]
+    head, *body = [[cell.strip("| ") for cell in row] for row in rows if "---" not in row[-1]]
+    assert head[1:] == ["10 epochs", "40 epochs"], "nothing was memorised without the task"
+    cells = {row[0]: row[1:] for row in body}
+    for place, contrast in enumerate(found.contrasts):
+        base = contrast.values[results.baseline]
+        assert cells["CLIP"][place] == f"{100 * np.mean([*base.values()]):.1f} %"
+        others = [label for label in contrast.ranked if label != results.baseline]
+        tests = [stats.ttest_rel([contrast.values[label][s] for s in base], [*base.values()]) for label in others]
+        for label, p in zip(others, multipletests([one.pvalue for one in tests], method="holm")[1], strict=True):
+            cell, both = cells[results.named(label)][place], (label, found.budgets[place]) in found.significant
+            gain = 100 * (np.mean([contrast.values[label][s] for s in base]) - np.mean([*base.values()]))
+            text = f"{signed(gain / 100)} ({'<0.001' if p < 0.001 else f'{p:.3f}'})"
+            assert cell == (f"**{text}**" if p <= 0.05 else text) + ("\\*" if both else ""), label
+    assert next(iter(cells)) == "CLIP"
+    assert budgets_page([[], budgets_part(results)]).count(f"## {results.suite}") == 1
+    assert budgets_page([[]]) == ""
 
 
 def test_a_budget_that_still_runs_is_no_null_result(results: Results) -> None:
