@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import open_clip
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 from torch.nn.functional import normalize
 
 from bench import data_folder
@@ -23,10 +25,12 @@ from bench.data.noise.manifest import NoiseManifest
 from bench.data.source import data_source
 from bench.planning.plan_file import plan_outline
 from bench.planning.planner import Planner
-from bench.store import Store
+from bench.store import Store, writing
 from bench.suite.suite import Suite, load_suite
 from bench.training.inputs import InputsReader
-from bench.training.job import build_model, prepare_model
+from bench.training.job import build_model, make_job, prepare_model
+from bench.training.loop import train
+from bench.training.schedule import ResolvedSteps
 from reports.results import Results
 from reports.tables.footnotes import _starts
 
@@ -43,6 +47,7 @@ OURS = {  # printed tables with a number of ours
     "coco_clip_finetune": {f"MS-COCO {k}, {noise}" for k in ("1K", "5K") for noise in ("no noise", "20 % noise")},
 }
 PAPERS = {"flickr30k_clip_finetune": 1, "coco_clip_finetune": 3, "own_pairs": 0}
+CPU = torch.device("cpu")
 TINY = [
     "towers={image: tiny-resnet, text: tiny-transformer, dim: 8, vocabulary: 300}",
     "start=null",
@@ -191,14 +196,15 @@ def test_it_trains_on_stand_ins_and_its_tables_stand_beside_the_printed_ones(nam
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_towers_of_the_suites_start_from_a_file_of_open_clip_and_embed_as_it_does(tmp_path: Path) -> None:
+def test_the_towers_of_the_suites_start_from_a_file_of_open_clip_embed_as_it_does_and_train(tmp_path: Path) -> None:
     """A ViT-B/32 with random weights, stored as open_clip stores its own."""
     theirs = open_clip.create_model("ViT-B-32-quickgelu", output_dict=True).eval()
     torch.save(theirs.state_dict(), tmp_path / "vit.pt")
     call_bench("data", "stand-in", "flickr30k_clip_finetune", tmp_path / "toy", "--pairs", "32")
-    run = load_suite("flickr30k_clip_finetune", [f"start={tmp_path / 'vit.pt'}", "methods=[clip]"]).cells()[0]
+    changes = [f"start={tmp_path / 'vit.pt'}", "methods=[clip]", "train.batch=4"]
+    run = load_suite("flickr30k_clip_finetune", changes).cells()[0]
     towers, method = build_model(run, InputsReader().inputs(run))
-    prepare_model(method, towers, run, torch.device("cpu"), None)
+    prepare_model(method, towers, run, CPU, None)
     captions, images = ["a cat on a mat", "two dogs"], torch.randn(2, 3, 224, 224)
     with torch.no_grad():
         tokens = open_clip.get_tokenizer("ViT-B-32-quickgelu")(captions)
@@ -207,3 +213,10 @@ def test_the_towers_of_the_suites_start_from_a_file_of_open_clip_and_embed_as_it
         torch.testing.assert_close(normalize(towers.encode_image(images), dim=1), expected["image_features"])
         torch.testing.assert_close(normalize(towers.encode_text(tokens), dim=1), expected["text_features"])
     assert method.scale().item() == pytest.approx(expected["logit_scale"].item())  # type: ignore[attr-defined]
+    steps = ResolvedSteps((("train", 2),), {"train": 1}, 4, 8)
+    with writing(Store(tmp_path).run("0" * 64)) as out:
+        train(make_job(run, InputsReader().inputs(run), steps, out, None, CPU))
+        losses = [line["loss"] for line in out.metrics()]
+    assert [math.isfinite(loss) for loss in losses] == [True, True]
+    weights = load_file(out.path("weights-100.safetensors"))["towers.visual.conv1.weight"]
+    assert 0 < (weights - theirs.state_dict()["visual.conv1.weight"]).abs().max() < 1e-4, "two steps of a rate of 1e-5"
