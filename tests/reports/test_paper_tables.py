@@ -80,11 +80,41 @@ def test_tables_of_noisy_correspondence_stand_by_data_set_and_noise() -> None:
 
 
 def test_a_suite_that_differs_says_so_above_the_printed_table() -> None:
-    suite = load_suite("flickr30k_features", check_methods=False)
-    plan = {**plan_outline(suite), "methods": [], "primary": None}
-    first, second = paper_tables(Results(plan, ()), published_folder())
+    plan = plan_outline(load_suite("flickr30k_features", check_methods=False))
+    first, *others = paper_tables(Results(plan, ()), published_folder())
     assert first.title == "rcl, Table 1: Flickr30K and MS-COCO 1K (ours in another setting)"
-    assert "Ours: one vector an image, the mean of its regions" in second.description
+    assert all("Ours: one vector an image, the mean of its regions" in table.description for table in (first, *others))
+
+
+@pytest.mark.parametrize(("suite", "beside"), [
+    ("flickr30k_features", {
+        "rcl_1": {"RCL-SAF (SAF)", "RCL-SGR (SGR)", "RCL-SGRAF (SGRAF)"},
+        "rcl_4": {"NCR-single (SGR)", "RCL-SGRAF (SGRAF)"},
+        "decl_1": {"NCR", "DECL-SAF (SAF)", "DECL-SGR (SGR)", "DECL-SGRAF (SGRAF)"},
+        "decl_README": {"NCR (SGR)", "DECL-SAF (SAF)", "DECL-SGR (SGR)", "DECL-SGRAF (SGRAF)"},
+        "decl_S2": {"NCR-single (SGR)", "DECL-SAF (SAF)", "DECL-SGR (SGR)", "DECL-SGRAF (SGRAF)"},
+        "ncr_1": {"NCR (SGR)"},
+        "ugncl_1": {"NCR", "DECL", "BiCro"},
+        "ucpm_I": {f"{name} (SGRAF)" for name in ("NCR", "DECL", "BiCro", "RCL", "CREAM", "L2RM")},
+        "crcl_thread": {f"CRCL ({run})" for run in (
+            "the paper", "a user, train.sh as shipped", "the authors' rerun, June 2024")},
+    }),
+    ("flickr30k_clip_finetune", {"npc_README": {"CLIP (ViT-B/32)"}}),
+    ("coco_clip_finetune", {
+        "osa_2": {"CLIP (ViT-B/32)", "CLIP+OSA (ViT-B/32)", "PAU", "PCME++"},
+        "npc_README": {"CLIP (ViT-B/32)"},
+        "ugncl_3": {"CLIP ViT-B/32 fine-tuned", "CLIP ViT-B/32 zero-shot"},
+    }),
+])  # fmt: skip
+def test_a_suites_rows_stand_beside_the_printed_ones_of_the_same_method(
+    suite: str, beside: dict[str, set[str]]
+) -> None:
+    plan = plan_outline(load_suite(suite))  # every label of its tables is a row of it
+    tables = paper_tables(Results(plan, ()), published_folder())
+    ours = {
+        table.name: {row.label for row in table.rows if "missing" in (c.state for c in row.cells)} for table in tables
+    }
+    assert ours == {f"paper_{name}": rows for name, rows in beside.items()}
 
 
 def test_print_errors_are_said() -> None:
@@ -286,10 +316,12 @@ def test_a_row_that_begins_with_a_bracket_is_no_length() -> None:
     assert escape("[UNC]") == "{[}UNC]"
 
 
-def test_every_papers_latex_compiles_and_fits(pdflatex: Callable[[str], str]) -> None:
-    names = ["bayes_cc3m", "label_augmentation_cc3m", "nuclr_cc3m", "ncu_cc3m", "prolip_ablation", "prolip_datacomp"]
+@pytest.mark.parametrize("options", ["", "[twocolumn]"])
+def test_every_papers_latex_compiles_and_fits(pdflatex: Callable[[str], str], options: str) -> None:
+    own = ["bayes_cc3m", "label_augmentation_cc3m", "nuclr_cc3m", "ncu_cc3m", "prolip_ablation", "prolip_datacomp"]
+    names = [*own, "flickr30k_features", "flickr30k_clip_finetune", "coco_clip_finetune"]
     plans = [plan_outline(load_suite(name, check_methods=False)) for name in names]
     texts = [table_latex(table) for plan in plans for table in paper_tables(Results(plan, ()), published_folder())]
-    said = pdflatex(document(texts))
+    said = pdflatex(document(texts).replace(r"\documentclass", rf"\documentclass{options}"))
     assert "Overfull \\hbox" not in said
     assert "Float too large" not in said
