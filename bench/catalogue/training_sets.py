@@ -112,8 +112,8 @@ def published_list(name: str) -> TrainingSet | None:
 
 
 def download_commands(name: str, folder: Path) -> str:
-    """Return commands that download a data set and index it, or a sentence if it is not a published list."""
+    """Return commands that download a data set into a folder, or a sentence if it is not a published list."""
     entry, there = published_list(name), shlex.quote(str(folder))
     if entry is None:
-        return f"put webdataset shards (key.jpg, key.txt in .tar files) in {there}, then: bench data index {there}"
-    return f"list from {entry.page}; {entry.how.format(folder=there)}; then: bench data index {there}"
+        return f"put webdataset shards (key.jpg, key.txt in .tar files) in {there}"
+    return f"list from {entry.page}; {entry.how.format(folder=there)}"

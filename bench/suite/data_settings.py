@@ -37,8 +37,8 @@ class DataSettings(Model):
     #: data of the package (`emoji`, or half of its concepts: `emoji-a`, `emoji-b`), or any other name
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=MAX_NAME_LETTERS)] = "emoji"
     size: Annotated[int, Field(ge=8, le=1024)] = 32  #: pixels a side; the emoji have 32 and 64
-    #: brace pattern, folder or list of them, on this machine; null = the data folder's `name`. `synthetic:N` is N
-    #: pairs of noise, for timing
+    #: brace pattern, folder or list of them, on this machine, "{data}" for the data folder; null = its `name`.
+    #: `synthetic:N` is N pairs of noise, for timing
     shards: str | Strings | None = None
     #: null = index.parquet next to the first shard
     index: Location | None = None

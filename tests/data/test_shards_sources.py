@@ -120,4 +120,17 @@ def test_an_index_of_a_pattern_of_folders_is_found_where_it_was_written(tmp_path
     assert list(training(settings).keys) == ["0/a", "1/b"]
     folders_of_data.use_data_folder(tmp_path / "my set")
     [gone] = missing_shard_data(DataSettings(name="other"))
-    assert gone.get.endswith(f"then: bench data index '{tmp_path / 'my set' / 'other'}'")
+    other = tmp_path / "my set" / "other"
+    assert gone.get.endswith(f"then: bench data index '{other}' --out '{other / 'index.parquet'}'")
+
+
+def test_shards_that_are_not_there_are_put_where_the_suite_reads_them(tmp_path):
+    folders_of_data.use_data_folder(tmp_path)
+    lists = tmp_path / "cc3m"
+    [gone] = missing_shard_data(DataSettings(name="both", shards=("{data}/cc3m", "/own/{0..9}.tar")))
+    assert gone.looked == (str(lists), "/own/{0..9}.tar", str(lists / "index.parquet"))
+    assert f"--output_folder {lists} " in gone.get
+    assert gone.get.endswith(f" in /own; then: bench data index {lists} '/own/{{0..9}}.tar' --out {gone.looked[2]}")
+    assert gone.bytes == 90 * 10**9, "of the list whose size is known"
+    [remote] = missing_shard_data(DataSettings(name="cc3m", shards="https://example.org/{0..9}.tar"))
+    assert remote.get.endswith("first copy it: bench data get NAME URL")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,9 @@ from PIL import Image
 import bench
 from bench.data_folder import Missing
 from bench.errors import UserError
+from bench.evaluation.tasks import EvaluationPlan
 from bench.planning import requirements
+from bench.resources import suite_names
 from bench.suite.suite import Suite, load_suite
 
 SUITE = """\
@@ -143,6 +146,32 @@ def test_the_suite_says_how_to_get_its_shards_and_sets_of_no_catalogue(tmp_path:
     assert own_ones == {"mine", "mine (mine)", "my_captions (my_captions)"}
     assert not any("make" in get for get in gets.values()), "a command of somebody else's suite is not repeated"
     assert gets["Stanford Cars (cars)"].startswith("hf download")
+
+
+@pytest.mark.parametrize("name", suite_names())
+def test_a_shipped_suite_says_what_it_lacks_and_where_to_get_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`bench run` refuses with the lines that its dry run ends with, and trains nothing."""
+    monkeypatch.setenv("BENCH_DATA", str(tmp_path / "data"))
+    suite = load_suite(name)
+    lacking = requirements.missing_inputs(suite)
+    data = [one for one in lacking if not one.what.startswith("weights")]  # of which the suite's comments say more
+    if suite.data.embedded:
+        assert data == []
+        return
+    with pytest.raises(UserError) as caught:
+        bench.run_suite(suite, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+    assert str(caught.value).splitlines() == [f"suite {name} lacks these inputs:", *requirements.listing(lacking)]
+    pairs, *others = data
+    assert pairs.what.startswith(f"{suite.data.name}, ")
+    assert all(place.startswith(str(tmp_path / "data")) for place in pairs.looked)
+    wanted = EvaluationPlan(suite.data, suite.evaluate).wanted()
+    assert [one for one in wanted if not any(one.split("/")[0] in gone.what for gone in others)] == []
+    for one in data:
+        assert re.search(r"\bbench (data|features) |\bhf download |\.(com|co)/", one.get), one
+        assert not re.search(r"put webdataset shards|\b(DATA|MODEL|DIR|URL)\b|\{\w+\}", one.get), one
 
 
 def test_embedded_data_needs_nothing(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from bench import data_folder
 from bench.catalogue import training_sets
 from bench.data.shards.index import NAME, Index, IndexMetadata, read_about
 from bench.data.shards.pairs import ShardPairs
-from bench.data.shards.sources import expand_braces, expand_sources
+from bench.data.shards.sources import REMOTE, expand_braces, expand_sources
 from bench.data_folder import Missing
 from bench.errors import UserError
+from bench.suite.data_settings import in_data_folder
 from bench.suite.settings import DataSettings
 
 __all__ = ["ShardPairs", "index_path", "load_shard_pairs", "missing_shard_data", "wants_each_caption"]
@@ -87,14 +88,19 @@ def index_path(settings: DataSettings) -> Path:
     """Return the path at which the index is expected. Raises UserError for a malformed pattern in data.shards."""
     if settings.index is not None:
         return Path(settings.index)
-    first = Path(expand_braces(_sources(settings)[0])[0])  # as `bench data index` writes it
-    return (first.parent if first.name.endswith(".tar") else first) / NAME
+    return _folder(_sources(settings)[0]) / NAME  # as `bench data index` writes it
+
+
+def _folder(source: str) -> Path:
+    first = Path(expand_braces(source)[0])
+    return first.parent if first.name.endswith(".tar") else first
 
 
 def _sources(settings: DataSettings) -> tuple[str, ...]:
     if settings.shards is None:
         return (str(data_folder.data_root() / settings.name),)
-    return (settings.shards,) if isinstance(settings.shards, str) else settings.shards
+    sources = (settings.shards,) if isinstance(settings.shards, str) else settings.shards
+    return tuple(map(in_data_folder, sources))
 
 
 def _there(settings: DataSettings) -> dict[str, str]:
@@ -133,21 +139,19 @@ def _stale(settings: DataSettings, path: Path, about: IndexMetadata, fault: str,
 
 
 def _no_index(settings: DataSettings, path: Path) -> Missing:
-    sources = _sources(settings)
+    sources, index = _sources(settings), _command(settings, path, wants_each_caption(settings))
     try:
         expand_sources(sources)
-    except UserError:
-        entry = training_sets.published_list(settings.name)
-        folder = data_folder.data_root() / settings.name
-        size = entry.gigabytes * 10**9 if entry and entry.gigabytes else None
-        get = settings.how_to_get_shards or training_sets.download_commands(settings.name, folder)
-        return Missing(f"{settings.name}, training pairs", (*sources, str(path)), get, size)
-    return Missing(
-        f"{settings.name}, index of its shards",
-        (str(path),),
-        _command(settings, path, wants_each_caption(settings)),
-        None,
-    )
+    except UserError as error:
+        folders = [_folder(one) for one in sources]
+        names = [settings.name] if len(folders) == 1 else [folder.name for folder in folders]
+        lists = [training_sets.published_list(name) for name in names]
+        size = sum(entry.gigabytes or 0 for entry in lists if entry) * 10**9 or None
+        ways = [*map(training_sets.download_commands, names, folders), f"then: {index}"]
+        get = str(error) if any(map(REMOTE.match, sources)) else "; ".join(ways)
+        what = f"{settings.name}, training pairs"
+        return Missing(what, (*sources, str(path)), settings.how_to_get_shards or get, size)
+    return Missing(f"{settings.name}, index of its shards", (str(path),), index, None)
 
 
 def wants_each_caption(settings: DataSettings) -> bool:

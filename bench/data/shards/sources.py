@@ -16,7 +16,7 @@ from bench.errors import UserError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _RANGE = re.compile(r"\{(-?[0-9]+)\.\.(-?[0-9]+)")
-_REMOTE = re.compile(r"pipe:|[A-Za-z0-9.+-]+://")
+REMOTE = re.compile(r"pipe:|[A-Za-z0-9.+-]+://")
 MAX_SHARDS = 200_000  #: names to which a pattern may expand
 
 
@@ -68,7 +68,7 @@ def expand_sources(sources: Sequence[str]) -> list[Shard]:
 
 def _paths(source: str) -> Iterator[str]:
     """Yield the tars of one source."""
-    if _REMOTE.match(source):
+    if REMOTE.match(source):
         raise UserError(f"shards: {source}: is not on this machine; first copy it: bench data get NAME URL")
     paths = expand_braces(source)
     if not source.endswith(".tar"):
