@@ -64,7 +64,8 @@ class Pau(Contrastive):
         note="Read from the authors' code, not from the paper. They fine-tune OpenAI's CLIP; here it trains from "
         "what the suite starts with. U divides by the mean cosine of other pairs, which may then be 0 or less; a step "
         "in which it is small leaves U out (preset official leaves out none). Re-ranking by certainties, tuned on the "
-        "evaluated set, is left out, and a pair's confidence is its cosine.",
+        "evaluated set, is left out, and a pair's confidence is its cosine. Their script chooses the epoch on the test "
+        "split; here the suite says which weights are scored.",
     )
     Config = PauConfig
     presets: ClassVar[Presets] = {
