@@ -180,17 +180,20 @@ def test_pairs_of_img2dataset_have_a_row_each(folder: Path) -> None:
 def test_it_trains_on_stand_ins_and_its_tables_stand_beside_the_printed_ones(name: str, folder: Path) -> None:
     toy, results = folder.parent / "toy", folder.parent / "results"
     call_bench("data", "stand-in", name, toy, "--pairs", "60")
-    rows = "methods=[{method: clip, label: zero-shot, untrained: true}, clip, {method: osa, reference: zero-shot}]"
+    untrained = "{method: clip, label: zero-shot, untrained: true}, {method: pau, untrained: true}"
+    rows = f"methods=[{untrained}, {{method: pcmepp, untrained: true}}, clip, {{method: osa, reference: zero-shot}}]"
     less = ["evaluate.tasks=[retrieval]", "evaluate.curve=[]", "evaluate.along=[]", "budget={samples: 64}", rows]
     changes = [word for one in (*TINY, *less, "noise.rates=[0.0, 0.2]") for word in ("--set", one)]
-    assert "6 done" in call_bench("run", name, "--data", toy, "--results", results, "--seeds", "0", *changes)
+    assert "10 done" in call_bench("run", name, "--data", toy, "--results", results, "--seeds", "0", *changes)
     call_bench("report", name, "--results", results)
     tables = {path.name: path.read_text() for path in (results / name / "tables").glob("*.csv")}
     printed = {own: text for own, text in tables.items() if own.startswith("paper_")}
     assert len(printed) == PAPERS[name]
+    declared = {paper.paper: len(paper.rows) for paper in load_suite(name).tables}
     for own, text in printed.items():
-        groups = {row["group"] for row in csv.DictReader(io.StringIO(text)) if row["I→T R@1 ours difference"]}
-        assert groups == {group for group in OURS[name] if "ugncl" not in own or "5K" in group}, own
+        ours = [row for row in csv.DictReader(io.StringIO(text)) if row["I→T R@1 ours difference"]]
+        assert {row["group"] for row in ours} == {one for one in OURS[name] if "ugncl" not in own or "5K" in one}, own
+        assert len({row["row"] for row in ours}) == declared[own.split("_")[1]], own
     if name.startswith("coco"):
         assert any("mscoco_captions_1k" in text for text in tables.values())
 
