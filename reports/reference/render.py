@@ -110,7 +110,7 @@ def _about(results: Results) -> tuple[str, ...]:
     data, seeds = results.plan["data"], len(results.plan["seeds"])
     robust = dict.fromkeys(ANSWERS[one.outcome] for one in validity(results)) or ("not asked",)
     made = f"{data['name']}, {data['rows']:,} pairs"
-    counts = (str(len(results.methods)), str(seeds))
+    counts = (str(len({run.method for run in results.runs})), str(seeds))  # some rows apply to none of its towers
     return question(results), made, *counts, verdict(results), ", ".join(robust), last_run(results)
 
 

@@ -51,12 +51,13 @@ def _without_disk() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A suite with a failed run and two that were never started, and its report."""
+    """A suite with a failed run, two that were never started and a row without any, and its report."""
     root = tmp_path_factory.mktemp("source")
     methods = [one for one in stores.METHODS if one[0] in ("clip", "sogclr", "ncu")]
     made: Store = stores.write_store(root, methods=methods, curve=(0.5,), states=STATES, checkable=True)
     plan = made.plan(SUITE)
-    made.write_plan(SUITE, {**plan, "description": "Icons & <captions>"})
+    without = {**plan["methods"][0], "label": "clip on pixels", "inapplicable": {"": "needs pixels"}}
+    made.write_plan(SUITE, {**plan, "description": "Icons & <captions>", "methods": [*plan["methods"], without]})
     build(SUITE, made)
     return made
 
