@@ -64,7 +64,7 @@ def render(root: Path, out: Path) -> list[Path]:
     files, made = dict[str, bytes](), list[Comparison]()
     for folder in comparisons(root):
         with opened(folder) as (suite, store):
-            one = computed(folder.name, suite, store, claims)
+            one = computed(folder.name, load(suite, store), claims)
             own = {**one.tables, SUMS: one.sums.encode(), PAGE: build(suite, store).paths[0].read_bytes()}
         made.append(one)
         files |= {f"{folder.name}/{name}": content for name, content in own.items()}
@@ -74,9 +74,9 @@ def render(root: Path, out: Path) -> list[Path]:
     return [out / name for name in files]
 
 
-def computed(name: str, suite: str, store: Store, claims: Claims) -> Comparison:
-    """Return what is computed of a comparison whose runs are in `store`. Raises UserError as `load` does."""
-    results, own = load(suite, store), claims.judged_by(name)
+def computed(name: str, results: Results, claims: Claims) -> Comparison:
+    """Return what is computed of a comparison's results."""
+    own = claims.judged_by(name)
     return Comparison(
         name,
         _about(results),

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,18 +19,19 @@ from statsmodels.stats.multitest import multipletests
 ROWS = ("sogclr", "rince")  #: every committed comparison has a row of these; the first that it has is checked
 
 
-def records_of(root: Path) -> dict[str, dict[str, bytes]]:
-    """Run -> evaluation -> the bytes of its records."""
-    found: dict[str, dict[str, bytes]] = {}
+def records_of(root: Path) -> dict[str, list[bytes]]:
+    """Run -> the bytes of the records of each evaluation."""
+    found: dict[str, list[bytes]] = {}
     for path in root.glob("runs/*/evaluations/*/records.json"):
-        found.setdefault(path.parents[2].name, {})[path.parent.name] = path.read_bytes()
+        found.setdefault(path.parents[2].name, []).append(path.read_bytes())
     return found
 
 
-def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
-    """Compare a mean, a paired difference with its t-interval, a recovered gap, the share kept, the share memorised.
+def check(root: Path, suite: str, tables: Mapping[str, bytes], over_budgets: Sequence[str]) -> int:
+    """Compare a mean, a paired difference with its t-interval, its adjusted p, and what else the comparison has.
 
-    Return how many of these the comparison has.
+    That is a recovered gap, the share kept, the share memorised, and what its sentences `over_budgets` say. Return how
+    many of these it has.
     """
     plan = json.loads((root / suite / "plan.json").read_text())
     wanted, records = {"at": 1.0, **plan["primary"]}, records_of(root)
@@ -42,7 +46,7 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
         """Seed -> the one record of the run of a row that has these fields."""
         found = {}
         for cell in (one for one in plan["cells"] if (one["noise"], one["method"]) == (noise, label)):
-            stored = (one for part in records.get(cell["run"], {}).values() for one in json.loads(part))
+            stored = (one for part in records.get(cell["run"], []) for one in json.loads(part))
             values = [one["value"] for one in stored if wanted.items() <= one.items()]
             assert len(values) <= 1, "one run has one result"
             if values:
@@ -61,19 +65,24 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
     assert float(shown[column]) == pytest.approx(row.mean(), rel=1e-9)
     column, shown = line("differences")
     assert float(shown[f"{column} p"]) == pytest.approx(stats.ttest_rel(row, clip).pvalue, rel=1e-6)
-    family = csv.DictReader(io.StringIO(tables["tables/differences.csv"].decode()))
-    p_values = [float(one[f"{column} p"]) for one in family if one["noise"] == noise and one[f"{column} p"]]
-    rejected = multipletests(p_values, 0.05, "holm")[0].sum()
+    lines = csv.DictReader(io.StringIO(tables["tables/differences.csv"].decode()))
+    tested = [one for one in lines if one[f"{column} p"]]
+    family = [one for one in tested if one["noise"] == noise]
+    p_values = [float(one[f"{column} p"]) for one in family]
+    rejected, steps = multipletests(p_values, 0.05, "holm")[:2]
+    assert float(shown[f"{column} p adjusted"]) == pytest.approx(steps[family.index(shown)], rel=1e-6)
     rank = sum(p < float(shown[f"{column} p"]) for p in p_values)
-    level = 0.05 / (len(p_values) - min(rank, rejected))  # of the step of Holm's procedure that tests the row
-    low, high = stats.t.interval(1 - level, len(row) - 1, (row - clip).mean(), stats.sem(row - clip))
-    ours = sorted(abs(end) for end in ((row - clip).mean(), low, high))  # lower may be better: signs differ then
-    assert sorted(abs(float(shown[f"{column}{end}"])) for end in ("", " low", " high")) == pytest.approx(ours, rel=1e-6)
-    compared = 2
-    lines = list(csv.DictReader(io.StringIO(tables.get("tables/recovered.csv", b"").decode())))
-    if lines and f"{column} {noise}" in lines[0]:  # nothing is measured on an oracle that no poison reaches
+    level = 0.05 / (len(p_values) - min(rank, rejected.sum()))  # of the step of Holm's procedure that tests the row
+    ours = [(row - clip).mean(), *stats.t.interval(1 - level, len(row) - 1, (row - clip).mean(), stats.sem(row - clip))]
+    assert [float(shown[f"{column}{end}"]) for end in ("", " low", " high")] == pytest.approx(ours, rel=1e-6)
+    compared = 3
+    if over_budgets:
+        _check_over_budgets(plan, noise, column, tested, over_budgets)
+        compared += 1
+    gaps = list(csv.DictReader(io.StringIO(tables.get("tables/recovered.csv", b"").decode())))
+    if gaps and f"{column} {noise}" in gaps[0]:  # nothing is measured on an oracle that no poison reaches
         gap = (row - clip).mean() / (np.array([found["oracle"][seed] for seed in sorted(found["clip"])]) - clip).mean()
-        of_row = next(one for one in lines if one["row"] == checked)
+        of_row = next(one for one in gaps if one["row"] == checked)
         assert float(of_row[f"{column} {noise}"]) == pytest.approx(gap, rel=1e-6)
         compared += 1
     if "tables/kept.csv" in tables:
@@ -90,3 +99,28 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes]) -> int:
         assert float(line("memorisation", "clip")[1][column]) == pytest.approx(np.mean([*learned.values()]), rel=1e-6)
         compared += 1
     return compared
+
+
+def _check_over_budgets(
+    plan: Mapping[str, Any], noise: str, column: str, tested: Sequence[Mapping[str, str]], sentences: Sequence[str]
+) -> None:
+    """Compare from which budget on a method is better or worse under a noise: Holm over its budgets and rows."""
+    blocks = {one["label"]: one for one in plan["noises"]}
+    same = [one for one in blocks if all(blocks[one][key] == blocks[noise][key] for key in ("kind", "rate", "towers"))]
+    longest_first = sorted(same, key=lambda one: -blocks[one]["budget"])
+    family = [one for one in tested if one["noise"] in same]
+    rejected = multipletests([float(one[f"{column} p"]) for one in family], 0.05, "holm")[0]
+    signs = {
+        (one["row"], one["noise"]): np.sign(float(one[column]))
+        for one, significant in zip(family, rejected, strict=True)
+        if significant
+    }
+    (sentence,) = (one for one in sentences if one.startswith(noise.rpartition(", ")[0]))
+    parts = re.search("better than .*?: (.*); significantly worse than .*?: (.*) \\(Holm", sentence)
+    for entry in plan["methods"]:
+        label, method = entry["label"], entry["method"]
+        name = entry["title"] + label[len(method) :] if label.startswith(method) else label
+        for sign, part in zip((1, -1), parts.groups(), strict=True):
+            since = [*takewhile(lambda noise, row=label, own=sign: signs.get((row, noise)) == own, longest_first)]
+            told = re.search(rf"(?:^|, ){re.escape(name)} from (\S+) on", part)
+            assert (float(told[1]) if told else None) == (blocks[since[-1]]["budget"] if since else None), label
