@@ -1,4 +1,4 @@
-"""Scores along training, over epochs or shares of the budget (NUCLR's Figures 3 and 4), where `evaluate.along` asks."""
+"""Scores along training over epochs (NUCLR's Figures 3 and 4), where `evaluate.along` asks."""
 
 from __future__ import annotations
 
@@ -41,9 +41,15 @@ def course(results: Results) -> Picture | None:
 
 
 def _end(results: Results, noise: str) -> tuple[float, str]:
-    """The end of a block's axis, and what it counts."""
-    in_epochs = results.plan["budget"]["kind"] == "epochs"
-    return (results.budget(noise), "epochs") if in_epochs else (100.0, "% of the budget")
+    """The end of a block's axis, and what it counts: of other budgets than epochs, those that the baseline gets."""
+    plan = results.plan
+    if plan["budget"]["kind"] == "epochs":
+        return results.budget(noise), "epochs"
+    run = next(iter(results.of(results.baseline, noise)), None)
+    if run is None or not run.steps:
+        return 100.0, "% of the budget"
+    steps_per_epoch = (run.kept_rows or plan["data"]["rows"]) // plan["settings"]["train"]["batch"]
+    return run.steps / steps_per_epoch, f"budget, epochs of {results.named(results.baseline)}"
 
 
 def _metric(task: str) -> str:
@@ -52,7 +58,7 @@ def _metric(task: str) -> str:
 
 
 def _curves(results: Results) -> Mapping[Point, Lines]:
-    """For each panel the lines, in percent over epochs or shares of the budget."""
+    """For each panel the lines, in percent over what its axis counts."""
     along = results.plan["settings"]["evaluate"].get("along", ())
     values: dict[Point, list[tuple[str, float, float]]] = {}
     plain = {run.run for run in results.runs if run.select == LAST}

@@ -427,6 +427,15 @@ def test_curves_along_the_runs_are_means_over_seeds_against_epochs(three: Store)
                 values = [[one[at, dataset, task, metric, score].value for one in own] for at in (0.25, 0.5, 0.75, 1.0)]
                 assert line.get_xdata() == pytest.approx([5, 10, 15, 20])
                 assert line.get_ydata() == pytest.approx(100 * np.mean(values, axis=1))
+    in_flops = Results({**plan, "budget": {**plan["budget"], "kind": "flops"}}, results.runs)
+    for shown, end, unit in (
+        (in_flops, 600 / 35, "budget, epochs of CLIP"),  # steps of the baseline, and of a pass over 4,500 rows
+        (Results(in_flops.plan, tuple(run for run in runs if run.method != "clip")), 100, "% of the budget"),
+    ):
+        with look():
+            panel = course(shown).figure.axes[0]
+        assert panel.get_xlabel() == unit
+        assert [line.get_xdata()[-1] for line in panel.lines] == pytest.approx([end] * len(panel.lines))
 
 
 def of_23_methods(table: Table) -> Table:
