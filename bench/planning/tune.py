@@ -48,11 +48,12 @@ class Choice:
     finals: tuple[tuple[dict[str, Any], float | None], ...]  #: settings, the entry's own first, with mean scores
     ledger: dict[str, float]  #: of all trials together; reference runs count once
     edge: tuple[str, ...] = ()  #: settings of the best at an edge of their range that are worse away from it
+    outer: tuple[str, ...] = ()  #: these, and those in the outer tenth of their range that are as good away from it
 
     @property
     def best(self) -> tuple[dict[str, Any], float | None]:
         """The settings of the highest score, the first of equals, and that score; without any score the entry's own."""
-        return max(self.finals, key=lambda final: -math.inf if final[1] is None else final[1])
+        return _best(self.finals)
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry of plan.json."""
@@ -63,9 +64,14 @@ class Choice:
             "score": score,
             "default": self.finals[0][1],
             "edge": list(self.edge),
+            "outer": list(self.outer),
             "trials": [vars(trial) for trial in self.trials],
             "ledger": self.ledger,
         }
+
+
+def _best(finals: Sequence[tuple[dict[str, Any], float | None]]) -> tuple[dict[str, Any], float | None]:
+    return max(finals, key=lambda final: -math.inf if final[1] is None else final[1])
 
 
 def stages(suite: Suite) -> list[list[MethodEntry]]:
@@ -199,7 +205,8 @@ def _follow(suite: Suite, rows: Sequence[MethodEntry], found: Followed, planner:
         lost = zip(at_edges[label], (not is_as_good(score, top) for _, score in further), strict=True)
         made, runs = zip(*found.made[label], strict=True)
         edge = tuple(name for name, costs in lost if costs)
-        found.choices[label] = Choice(made, (*final, *further), _spent(runs, planner.store), edge)
+        outer = tuple(settings_at_edge(suite, own[label], [_best(final)]))  # as if nothing else had been tried
+        found.choices[label] = Choice(made, (*final, *further), _spent(runs, planner.store), edge, outer)
     return found
 
 

@@ -201,7 +201,7 @@ _CHOICE = {
     **{"chosen": _ANY, "score": _maybe(_NUMBER), "trials": _some(_TRIAL)},
     **{"ledger": _fields("flops train_seconds samples? evaluate_seconds?", _AMOUNT)},
 }
-_SPACED = {**_CHOICE, "points": _COUNT, "default": _maybe(_NUMBER), "edge": [_TEXT]}
+_SPACED = {**_CHOICE, "points": _COUNT, "default": _maybe(_NUMBER), "edge": [_TEXT], "outer?": [_TEXT]}
 _RUNG = {"budget": _TEXT, "settings": _COUNT, "seeds": [_WHOLE]}
 _SPACES = {
     **{"methods": {"*": _SPACED}, "rungs": _some(_RUNG), "rate": _AMOUNT, "by?": _TEXT},

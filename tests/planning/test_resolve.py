@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import assume, given, settings
@@ -160,11 +161,17 @@ def test_the_own_settings_and_the_best_others_go_on(
     assert tune.surviving_settings(dict(enumerate(scores)), count) == expected
 
 
+EDGES = """\
+name: edges
+budget: {epochs: 1}
+train: {lr: 1.0e-3, weight_decay: 0.1}
+tune: {trials: 4, lr: [1.0e-4, 1.0e-2], weight_decay: [0.09, 1.0]}
+methods: [clip]
+"""
+
+
 def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge_if_leaving_it_costs(tmp_path: Path) -> None:
-    (tmp_path / "edges.yaml").write_text(
-        "name: edges\nbudget: {epochs: 1}\ntrain: {lr: 1.0e-3, weight_decay: 0.1}\n"
-        "tune: {trials: 4, lr: [1.0e-4, 1.0e-2], weight_decay: [0.09, 1.0]}\nmethods: [clip]\n"
-    )
+    (tmp_path / "edges.yaml").write_text(EDGES)
     suite = load_suite(tmp_path / "edges.yaml")
     (entry,) = suite.methods
 
@@ -189,6 +196,25 @@ def test_a_setting_in_the_outer_tenth_of_its_range_is_at_an_edge_if_leaving_it_c
     middle = trial_settings.settings_at_edge(suite, entry, [({}, 0.5)])
     assert middle == {"weight_decay": {"weight_decay": 0.3}}, "the row's own lies at the same end"
     assert [trial_settings.is_as_good(score, 0.5) for score in (0.485, 0.4849, None)] == [True, False, False]
+
+
+@pytest.mark.parametrize(("others", "away", "edge"), [(0.49, 0.0, []), (0.1, 0.49, []), (0.1, 0.1, ["weight_decay"])])
+def test_a_setting_in_the_outer_tenth_is_named_in_the_plan_whether_or_not_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: float, away: float, edge: list[str]
+) -> None:
+    """The row's own weight decay of 0.1, and the score of other trials and of a further one away from it."""
+    (tmp_path / "edges.yaml").write_text(EDGES)
+    suite = load_suite(tmp_path / "edges.yaml")
+
+    def measured(_suite: object, trials: Any, rung: int, found: tune.Followed, _planner: object) -> Any:
+        found.made["clip"] = [(tune.Trial({}, 0, 7, "run", None, 0.5), None)]
+        return {label: {n: away if rung else others if n else 0.5 for n in own} for label, own in trials.items()}
+
+    monkeypatch.setattr(tune, "_measured", measured)
+    monkeypatch.setattr(tune, "_spent", lambda *_: {})
+    found = tune._follow(suite, suite.methods, tune.Followed(), mock.Mock())
+    written = found.choices["clip"].to_json()
+    assert (written["chosen"], written["edge"], written["outer"]) == ({}, edge, ["weight_decay"])
 
 
 def test_what_was_chosen_is_put_into_the_row_and_nothing_else() -> None:

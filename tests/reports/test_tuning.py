@@ -68,8 +68,9 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store: Store = stores.write_store(tmp_path_factory.mktemp("halved"), seeds=(0,))
     plan = store.plan(SUITE)
     clip = {**trials(0.05, 0.07, 0.06), "points": 16, "default": 0.06, "score": 0.085, "edge": ["temperature"]}
+    clip["outer"] = ["weight_decay", "temperature", "lr"]
     clip["chosen"] = {"lr": 0.001, "temperature": 0.4, "learnable_scale": False}
-    sogclr = {**trials(0.05), "points": 16, "default": None, "edge": []}
+    sogclr = {**trials(0.05), "points": 16, "default": None, "edge": [], "outer": []}
     rungs = [{"budget": "10 epochs", "settings": 16, "seeds": [1000]}]
     rungs += [{"budget": "40 epochs", "settings": 4, "seeds": [1000, 1001, 1002]}]
     ranges = {"lr": [5e-4, 8e-3], "weight_decay": None}
@@ -95,7 +96,8 @@ def test_gain_edge_and_what_the_trials_saw(halved: Store) -> None:
     assert "learning rates 0.0005 to 0.008 and the space of the method" in page
     assert "Trials have 40 % noise, and seeds 1000, 1001, 1002 at the last budget; " in page
     assert "validation pairs have clean captions. " in page
-    assert "Best at an edge of its space, and worse away from it, so the space should be widened: CLIP." in page
+    assert "Best at an edge of its space, and worse away from it, so the space should be widened: CLIP. " in page
+    assert "not counted, because a trial away from it scores within 3 % of the best: 2, in 1 of 2 methods." in page
 
 
 def test_a_verdict_reads_which_rows_have_their_best_at_an_edge(halved: Store, folder: Path, three: Store) -> None:
