@@ -87,7 +87,7 @@ def validity(results: Results, rows: tuple[str, ...] = ()) -> tuple[Validity, ..
                 _learned_wrong(results, noise),
                 _trained_out(results, contrasts, noise, rows),
                 _own_order(results, contrasts, noise),
-                _tuned(results, rows),
+                _tuned(results, noise, rows),
             ),
         )
         for noise in noises
@@ -185,7 +185,7 @@ def _own_order(results: Results, contrasts: Mapping[str, Contrast], noise: str) 
     return Check("not the clean order", outcome, found, "the level on clean pairs, not robustness")
 
 
-def _tuned(results: Results, rows: Sequence[str]) -> Check:
+def _tuned(results: Results, noise: str, rows: Sequence[str]) -> Check:
     """(d) Is every best trial inside its space?"""
     known = results.at_edge or {}
     edges = {label: edge for label, edge in known.items() if not rows or label in {results.baseline, *rows}}
@@ -193,9 +193,12 @@ def _tuned(results: Results, rows: Sequence[str]) -> Check:
     lacking = [label for label in rows or results.ranked if label not in known]
     outcome: Outcome = "fail" if at else "pass" if edges and not lacking else "unknown"
     found = f"the best trial lies at an edge of its space for {len(at)} of {len(edges)} rows"
+    tuned = results.plan["tuning"]
     if edges and lacking:
         found += f"; {', '.join(map(results.named, lacking))} had no trials"
     elif outcome == "unknown":
-        tuned = results.plan["tuning"]
         found = "where the best trials lie in their spaces is not stored" if tuned else "no entry was tuned"
+    if edges:
+        saw, read = tuned["rungs"][-1]["budget"], f"{results.budget(noise):g} {results.plan['budget']['unit']}"
+        found += f"; the trials had at most {saw}, and the runs have {read}" if saw != read else ""
     return Check("tuned", outcome, found, "unequal tuning, not robustness")

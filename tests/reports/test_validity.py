@@ -34,6 +34,7 @@ CLEAN, NOISE = "0 % shuffled captions", "40 % shuffled captions"
 HEADLINE = ("emoji/iid", "zero_shot/concept", "top1")
 MEMORISED = ("emoji/train", "memorisation", "memorised")
 Score = Callable[[str, float, float], float]  #: label, rate, share of the run -> score
+RUNGS = [{"budget": "5 epochs"}, {"budget": "20 epochs"}]
 ORDER = {
     "clip": 0.30,
     "siglip": 0.32,
@@ -68,7 +69,7 @@ def planted(
             records[1.0, *MEMORISED, ""] = replace(one, **about, low=None, high=None, higher_is_better=False)
         runs.append(replace(run, records=records, measured=records))
     tuning = {label: {"edge": []} for label in plain.methods} | dict(edge or {})
-    return Results({**plain.plan, "tuning": {"methods": tuning}}, tuple(runs))
+    return Results({**plain.plan, "tuning": {"methods": tuning, "rungs": RUNGS}}, tuple(runs))
 
 
 def good(label: str, rate: float, at: float) -> float:
@@ -135,10 +136,18 @@ def test_what_is_not_stored_is_unknown(plain: Results) -> None:
 
 def test_a_row_that_was_not_tuned_beside_one_that_was_leaves_it_unknown(plain: Results) -> None:
     results = planted(plain, good)
-    half = Results({**results.plan, "tuning": {"methods": {"clip": {"edge": []}}}}, results.runs)
+    half = Results({**results.plan, "tuning": {"methods": {"clip": {"edge": []}}, "rungs": RUNGS}}, results.runs)
     assert outcomes(half, ("ncu", "clip"))["tuned"] == outcomes(half)["tuned"] == "unknown"
     assert validity(half, ("ncu",))[0].checks[-1].sentence.endswith("for 0 of 1 rows; NCU had no trials")
     assert outcomes(half, ("clip",))["tuned"] == "pass"
+
+
+def test_the_check_of_tuning_names_the_longest_budget_of_the_trials_where_the_runs_have_another(plain: Results) -> None:
+    results = planted(plain, good)
+    shorter = Results({**results.plan, "tuning": {**results.plan["tuning"], "rungs": RUNGS[:1]}}, results.runs)
+    (same, other) = (validity(one)[0].checks[-1] for one in (results, shorter))
+    assert (same.outcome, other.outcome) == ("pass", "pass"), "the limits are fixed"
+    assert other.sentence == f"{same.sentence}; the trials had at most 5 epochs, and the runs have 20 epochs"
 
 
 def test_seeds_that_rank_nothing_leave_the_order_unknown(plain: Results) -> None:
