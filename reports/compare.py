@@ -152,8 +152,8 @@ def _cost(results: Results, noise: str, a: str, b: str) -> float | None:
 def verdict(a: str, b: str, lines: Sequence[Line], costs: Mapping[str, float | None]) -> str:
     """One sentence on the suite's primary metric, with Holm at 5 % over its noises."""
     tests = holm({line.noise: line.test for line in lines if line.test})
-    gaps = {line.noise: line.gap for line in lines}
-    parts = [_part(a, b, line, tests.get(line.noise), costs[line.noise], gaps.get(line.clean or "")) for line in lines]
+    of = {line.noise: line for line in lines}
+    parts = [_part(a, b, line, tests.get(line.noise), costs[line.noise], of.get(line.clean or "")) for line in lines]
     family = f" (p adjusted by Holm over {len(tests)} noises)" if len(tests) > 1 else ""
     return f"Verdict on {lines[0].what}{family}: " + "; ".join(parts) + "."
 
@@ -164,26 +164,27 @@ def _no_verdict(named: Named) -> str:
     return f"No verdict: {lacking} (evaluate.tasks without {family(task)})."
 
 
-def _part(a: str, b: str, line: Line, test: Difference | None, cost: float | None, clean: float | None) -> str:
+def _part(a: str, b: str, line: Line, test: Difference | None, cost: float | None, clean: Line | None) -> str:
     under = f"under {line.noise}".replace("under clean", "on clean pairs")
-    spent = "" if cost is None else f", {a} at {cost:.2f} times the cost of {b}"
+    beside = ""
+    if clean and clean.comparable and clean.gap is not None:
+        ends = f" ({interval(clean.test)})" if clean.test else ""
+        beside = f", on clean pairs {a} - {b} is {signed(clean.gap)}{ends}"
+    beside += "" if cost is None else f", {a} at {cost:.2f} times the cost of {b}"
     if line.gap is None:
         return f"{under} they have no seed in common yet"
     if line.unlearned:
         have = "has" if len(line.unlearned) == 1 else "have"
-        return f"{under} {' and '.join(line.unlearned)} {have} not learned, so nothing is tested{spent}"
+        return f"{under} {' and '.join(line.unlearned)} {have} not learned, so nothing is tested{beside}"
     if not line.comparable:
-        return f"{under} they were measured on different data, so nothing is tested{spent}"
+        return f"{under} they were measured on different data, so nothing is tested{beside}"
     points = f"{100 * abs(line.gap):.1f} points"
     better, worse = (a, b) if (line.gap > 0) == line.higher_is_better else (b, a)
     if test is None:
         seeds = "one seed" if line.shared == 1 else f"{line.shared} seeds"
         why = f"{seeds} cannot tell whether that is more than chance (it takes {MINIMUM})"
-        return f"{under} {better} is {points} ahead of {worse}, but {why}{spent}"
+        return f"{under} {better} is {points} ahead of {worse}, but {why}{beside}"
     tested = f"{p_text(test.adjusted)}, n = {test.n}"
     if not test.is_significant:
-        return f"{under} the difference is not significant ({points} for {better}, {tested}){spent}"
-    beside = (
-        "" if clean is None else f", on clean pairs {better} - {worse} is {signed(clean * (1 if better == a else -1))}"
-    )
-    return f"{under} {better} is significantly better than {worse} by {points} ({tested}{beside}){spent}"
+        return f"{under} the difference is not significant ({points} for {better}, {tested}){beside}"
+    return f"{under} {better} is significantly better than {worse} by {points} ({tested}){beside}"

@@ -332,6 +332,6 @@ def test_a_difference_under_noise_is_told_with_that_on_clean_pairs(plain: Result
         in compare(SUITE, bounded, better).verdict
     )
     assert (
-        f"on clean pairs {plain.named(better)} - CLIP is {signed(gain / 100)}"
+        f"on clean pairs CLIP - {plain.named(better)} is {signed(-gain / 100)}"
         in compare(SUITE, bounded, "clip", better).verdict
     )

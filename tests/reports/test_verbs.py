@@ -17,6 +17,8 @@ from bench.store import Store
 from reports.build import Built, build
 from reports.compare import compare
 from reports.status import HEAD, status
+from reports.tables.table import signed
+from reports.tables.vs_baseline import interval
 
 from . import stores
 
@@ -142,6 +144,21 @@ def test_the_verdicts_p_values_are_those_that_it_decides_by(three: Store) -> Non
     printed = re.findall(r"p (?:= |< )([0-9.]+), n = 3", found.verdict)
     assert [float(one) for one in printed] == pytest.approx([max(0.001, p) for p in wanted], abs=5.1e-4)
     assert "(p adjusted by Holm over 2 noises)" in found.verdict
+
+
+def test_every_verdict_under_noise_has_the_difference_on_clean_pairs(three: Store, one: Store) -> None:
+    """With its interval, whatever the noise does; a single seed has none."""
+    noisy = []
+    for label in ("sogclr", "siglip", "prolip"):
+        found = compare(SUITE, three, label)
+        clean, _ = (line for line in found.lines if line.primary)
+        own, under = found.verdict.split("; ")
+        noisy.append(under)
+        said = f"on clean pairs {found.names[0]} - CLIP is {signed(clean.gap)} ({interval(clean.test)})"
+        assert (said in under, "on clean pairs" in own) == (True, False)
+    assert {"not significant" in under for under in noisy} == {True, False}
+    single = compare(SUITE, one, "sogclr")
+    assert f"on clean pairs SogCLR - CLIP is {signed(single.lines[0].gap)}, SogCLR at 1.15 times" in single.verdict
 
 
 def test_compare_says_which_of_the_two_is_not_verified(store: Store) -> None:
