@@ -14,7 +14,7 @@ from bench.tars import Header
 MAX_MEMBERS = 10_000  #: files and folders that an archive may hold, whatever its size
 BYTES_PER_MEMBER = 32  #: bytes of the archive for each further one; packed, they take about 90
 MAX_PARTS, MAX_PART_BYTES = 10, 255  #: parts of a name, and bytes of a part
-MAX_RATIO, UNCOUNTED_BYTES = 500, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
+MAX_RATIO, UNCOUNTED_BYTES = 100, 64 << 20  #: unpacked bytes for each byte of the archive, beyond the first 64 MiB
 _PART_BYTES = 1 << 20  #: of a file that are in memory at a time
 SUM = "packed.json"  #: file at the top of what `bench store pack` wrote: the sum over the sha256 of all others
 

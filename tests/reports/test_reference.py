@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -159,27 +159,36 @@ def test_a_folder_without_comparisons_and_an_archive_of_two_suites_are_refused(r
 
 
 def test_what_is_committed_is_what_its_archives_give() -> None:
-    """Every table has its sum in `tables.sha256`; pages over several comparisons are committed whole."""
-    claims, made = read_claims(resources.published_folder()), list[Comparison]()
+    """Every table has its sum in `tables.sha256`; pages over several comparisons are committed whole.
+
+    A run has the same result in every archive that holds it, those of parts and of other trials too.
+    """
+    claims, made, known = read_claims(resources.published_folder()), list[Comparison](), dict[str, str]()
+    shared = 0
     for folder in comparisons(COMMITTED):
         with opened(folder) as (suite, store):
             results = load(suite, store)
             made.append(computed(folder.name, results, claims))
             over_budgets = [one.sentence(results) for one in regimes(results)]
             assert own.check(store.root, suite, made[-1].tables, over_budgets) >= 3, "numbers computed by other code"
+            paths = store.root.glob("runs/*/evaluations/*/records.json")
+            shared += same(known, ((str(one.relative_to(store.root)), one.read_bytes()) for one in paths), folder)
         assert (folder / SUMS).read_text() == made[-1].sums, folder
+    for path in {*COMMITTED.glob("*/*.tar.xz")} - {folder / ARCHIVE for folder in comparisons(COMMITTED)}:
+        with tarfile.open(path) as archive:
+            members = (one for one in archive if one.name.endswith("/records.json"))
+            shared += same(known, ((one.name, archive.extractfile(one).read()) for one in members), path)
+    assert shared, "no run is in two archives"
     for name, text in over_all(made).items():
         if name != INDEX:
             assert (COMMITTED / name).read_text() == text, f"`bench board reference` writes {name} again"
 
 
-def test_a_run_has_the_same_result_in_every_archive_that_holds_it() -> None:
-    """Those of parts and of other trials too."""
-    known, shared = dict[str, str](), 0
-    for path in sorted(COMMITTED.glob("*/*.tar.xz")):
-        with tarfile.open(path) as archive:
-            for member in (one for one in archive if re.fullmatch(r"runs/.*/records\.json", one.name)):
-                found = hashlib.sha256(archive.extractfile(member).read()).hexdigest()
-                shared += member.name in known
-                assert known.setdefault(member.name, found) == found, f"{path}: {member.name} has other bytes elsewhere"
-    assert shared, "no run is in two archives"
+def same(known: dict[str, str], records: Iterable[tuple[str, bytes]], where: Path) -> int:
+    """Note the hashes of records by their names; return how many were known, and are the same."""
+    count = 0
+    for name, content in records:
+        found = hashlib.sha256(content).hexdigest()
+        count += name in known
+        assert known.setdefault(name, found) == found, f"{where}: {name} has other bytes elsewhere"
+    return count
