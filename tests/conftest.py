@@ -41,7 +41,7 @@ hypothesis.settings.load_profile("busy")
 
 #: The files that take longest, in this order. They start first, so that no worker is left alone with one at the end.
 LONG = (
-    "checks/test_methods launch/test_jobs reports/test_reference launch/test_nodes docs/test_tour "
+    "checks/test_methods reports/test_reference launch/test_nodes docs/test_tour launch/test_jobs test_types "
     "launch/test_slurm_job test_examples launch/test_gpus launch/test_evaluation_ranks cli/test_new_method "
     "training/test_resume planning/test_tune adapters/test_source_hash launch/test_scored reports/test_outputs "
     "launch/test_scored_ranks reports/test_selection checks/test_mutations towers/test_towers training/test_ranks "
