@@ -23,6 +23,12 @@ def primary(results: Results) -> Named:
     return number["dataset"], number["task"], number["metric"]
 
 
+def memorised(results: Results) -> Named | None:
+    """The share of wrong captions that were memorised; None if the task was not measured."""
+    found = (one for one in results.measures if family(one[1]) == "memorisation" and one[2] == "memorised")
+    return next(found, None)
+
+
 @once
 def along(results: Results) -> Named:
     """The metric of the training curves: the primary one, or the first that was measured along the runs."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.console.markup import markdown, markdown_table
+from reports.headlines import memorised
 from reports.measure import Measure, cells_under, record_measure
 from reports.results import Results
 from reports.statistics.contrasts import Contrast
 from reports.statistics.paired import mean
 from reports.statistics.regimes import Regimes, regimes
 from reports.tables.table import Cell, signed
-from reports.vocabulary import family
 
 _NOTHING = "–"
 _READING = (
@@ -25,8 +25,8 @@ _READING = (
 
 def budgets_part(results: Results) -> list[str]:
     """Return a table for each noise of a comparison, as lines of Markdown; [] if it has one budget."""
-    memorised = [one for one in results.measures if family(one[1]) == "memorisation" and one[2] == "memorised"]
-    measure = record_measure(results, *memorised[0]) if memorised else None
+    named = memorised(results)
+    measure = record_measure(results, *named) if named else None
     found = [line for one in regimes(results) for line in ("", *_table(results, one, measure))]
     return ["", f"## {markdown(results.suite)}", *found] if found else []
 
@@ -40,8 +40,7 @@ def budgets_page(parts: Sequence[Sequence[str]]) -> str:
 def _table(results: Results, one: Regimes, measure: Measure | None) -> list[str]:
     last, unit = one.contrasts[-1], markdown(one.unit)
     others = sorted(last.ranked, key=lambda label: -last.gains[label].value if label in last.gains else 1.0)
-    labels = [one.contrasts[0].baseline, *(label for label in others if label != last.baseline)]
-    labels += [last.oracle] if last.oracle else []
+    labels = [last.baseline, *(label for label in others if label != last.baseline), *filter(None, [last.oracle])]
     shares = [cells_under(results, each.noise, measure, labels) if measure else {} for each in one.contrasts]
     learned = {label: [_share(of.get(label)) for of in shares] for label in labels}
     measured = any(text != _NOTHING for texts in learned.values() for text in texts)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from bench.console.markup import markdown, markdown_table
 from reports.headlines import primary
+from reports.pages.answer import validity_sentences
 from reports.papers.layouts import PAPERS
 from reports.reference.claims import NOT_RUN, VERDICTS, ClaimMeasure, Claims, Judged, PaperClaims, judge, numbers_of
 from reports.results import Results
 from reports.statistics.paired import MINIMUM
 from reports.statistics.power import POWER
-from reports.statistics.validity import QUESTION, validity
+from reports.statistics.validity import validity
 from reports.tables.footnotes import planned_seeds
 from reports.tables.table import UNVERIFIED, signed, unverified
 from reports.tables.vs_baseline import interval, p_text
@@ -41,11 +42,11 @@ class ClaimsPart:
 
 def claims_part(results: Results, claims: Claims) -> ClaimsPart:
     """Judge the claims by a suite's results; of several budgets, by the longest of each noise."""
-    checked, results = validity(results), results.longest  # the checks read shorter budgets too
-    shown = [one for one in checked if one.noise in results.noises]
+    checked = validity_sentences(results)  # the checks read shorter budgets too
+    passed = {one.noise for one in validity(results) if one.outcome == "pass"}
+    results = results.longest
     by_paper = judge(results, claims)
     counts = [(PAPERS[name].title, _counts(of_paper)) for name, of_paper in by_paper.items()]
-    passed = {one.noise for one in shown if one.outcome == "pass"}
     sound = _counts([one for of_paper in by_paper.values() for one in of_paper if one.noise in passed])
     used = {one.measure for paper in claims.papers.values() for one in paper.claims}
     lines = [
@@ -53,7 +54,7 @@ def claims_part(results: Results, claims: Claims) -> ClaimsPart:
         "",
         f"{markdown(planned_seeds(results))}. The primary metric is {markdown(' '.join(primary(results)))}.",
         "",
-        *(line for one in shown for line in (markdown(f"{QUESTION} {one.sentence}"), "")),
+        *(line for text in checked for line in (markdown(text), "")),
         *(
             f"- {markdown(one.label)}: {_averaged(results, one)}."
             for name, one in claims.measures.items()

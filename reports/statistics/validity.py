@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from reports.headlines import Named, along
+from reports.headlines import Named, along, memorised
 from reports.measure import record_measure
 from reports.reference.agreement import FEWEST, agreement_of
 from reports.results import Results, once
 from reports.statistics.contrasts import Contrast, headline_contrasts
 from reports.statistics.paired import MINIMUM, mean
 from reports.tables.table import signed
-from reports.vocabulary import family
 
 TRAINED_OUT = 0.03  #: share of its level below which the gain of the last quarter of a run has to be
 LEARNED_WRONG = 0.05  #: by how much the baseline's share of memorised wrong captions must exceed chance
@@ -102,9 +101,9 @@ def _learned_wrong(results: Results, noise: str) -> Check:
     """(c) Did the baseline memorise wrong captions at all?"""
     base, found = results.baseline, "memorisation was not measured"
     outcome: Outcome = "unknown"
-    named = [one for one in results.measures if family(one[1]) == "memorisation" and one[2] == "memorised"]
-    if named and (own := _along(results, noise, base, named[0], 1.0)):
-        share, chance = mean(list(own.values())), record_measure(results, *named[0]).column.chance or 0.0
+    named = memorised(results)
+    if named and (own := _along(results, noise, base, named, 1.0)):
+        share, chance = mean(list(own.values())), record_measure(results, *named).column.chance or 0.0
         outcome = "pass" if share - chance > LEARNED_WRONG else "fail"
         found = f"{results.named(base)} has memorised {_percent(share)} of its wrong captions at the end (chance "
         found += f"{_percent(chance)}, required {_percent(chance + LEARNED_WRONG)})"
