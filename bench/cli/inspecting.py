@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,9 +68,7 @@ def state(
     run: options.RunId,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A vector of its state, such as zeta_image.")],
     count: Annotated[int, typer.Option("--count", min=1, max=1000, help="Number of pairs at each end.")] = 10,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with the pictures.")
-    ] = None,
+    html: options.HtmlFile = None,
     csv_file: options.CsvFile = None,
     results: options.Results = RESULTS,
     data: options.DataFolder = None,
@@ -93,9 +90,7 @@ def state(
         from reports.pages.pictures import pictures_page
 
         spread, pictures = row_state.state_spread(shown), row_state.state_pictures(shown, count)
-        page = pictures_page(stored.title, [spread], pictures)
-        write_file("--html", html, page.encode())
-        echo(html)
+        write_file(html, pictures_page(stored.title, [spread], pictures))
     if csv_file is not None:
         write_csv(csv_file, [("key", shown.name), *zip(shown.pairs.keys, shown.values.tolist(), strict=True)])
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.options import Plugins, exit_if, load_plugins
+from bench.cli.options import Plugins, exit_if, load_plugins, output_file
 from bench.console.text import echo
 from bench.errors import UserError
 
@@ -56,7 +56,8 @@ def check(
     method: Annotated[str | None, typer.Argument(metavar="NAME|FILE", help="A method, or a file with one.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Check all methods; print a matrix.")] = False,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write the results there too, as JSON.")
+        Path | None,
+        typer.Option("--report", metavar="FILE", callback=output_file, help="Write the results there too, as JSON."),
     ] = None,
     plugin: Plugins = None,
 ) -> None:
@@ -72,5 +73,5 @@ def check(
         echo("", *suite.checks_matrix(results).split("\n"))
     echo(suite.checks_verdict(results))
     if report is not None:
-        write_file("--report", report, suite.results_json(results).encode())
+        write_file(report, suite.results_json(results))
     exit_if(any(result.outcome == "failed" for result in results))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,7 +17,6 @@ Rate = Annotated[float | None, typer.Option("--rate", help="One of the suite's r
 Seed = Annotated[int | None, typer.Option("--seed", help="One of the suite's seeds; default: the first.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="One of the suite's kinds; default: the first.")]
 Count = Annotated[int, typer.Option("--count", min=1, help="Pairs to show.")]
-Page = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a page with the pictures.")]
 
 
 @app.command()
@@ -28,7 +26,7 @@ def show(
     seed: Seed = None,
     kind: Kind = None,
     count: Count = 20,
-    html: Page = None,
+    html: options.HtmlFile = None,
     overrides: options.Overrides = None,
     data: options.DataFolder = None,
 ) -> None:
@@ -55,8 +53,7 @@ def show(
         page = pictures_page(
             f"Noise in {pairs.name}", [noise_summary(pairs, manifest)], [(f"Shown: {len(places)}", items)]
         )
-        write_file("--html", html, page.encode())
-        echo(html)
+        write_file(html, page)
 
 
 @app.command()
@@ -64,7 +61,7 @@ def audit(
     run: options.RunId,
     results: options.Results = RESULTS,
     csv_file: options.CsvFile = None,
-    html: Page = None,
+    html: options.HtmlFile = None,
     count: Count = 60,
     data: options.DataFolder = None,
     plugin: options.Plugins = None,
@@ -93,5 +90,4 @@ def audit(
         items = [(picture, f"confidence {confidence:.3f}", None) for picture, (_, confidence) in pictures]
         heading = f"The {len(items)} pairs of lowest confidence, not all of them wrong"
         page = pictures_page(f"Pairs of {audited.pairs.name} that look wrong", audited.lines, [(heading, items)])
-        write_file("--html", html, page.encode())
-        echo(html)
+        write_file(html, page)

@@ -35,7 +35,28 @@ DataFolder = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", help="The data folder; default: $BENCH_DATA or ./data.", show_default=False),
 ]
-CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Also write the table to this file.")]
+
+
+def output_file(option: typer.CallbackParam, path: Path | None) -> Path | None:
+    """Return the file of an option that is written after the work. Raises UserError at once if it cannot be a file.
+
+    The folder must exist: a mistyped name should not create one.
+    """
+    if path is not None and not path.parent.is_dir():
+        raise UserError(f"{option.opts[0]} {path}: cannot be written: there is no folder {path.parent}")
+    if path is not None and path.exists() and not path.is_file():
+        raise UserError(f"{option.opts[0]} {path}: cannot be written: it is a folder, a pipe or a device; name a file")
+    return path
+
+
+CsvFile = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", callback=output_file, help="Also write the table to this file."),
+]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", callback=output_file, help="Also write a page with the pictures."),
+]
 
 
 def jobs_number(text: str) -> int | None:

@@ -61,24 +61,17 @@ def _readable(key: str, value: Any) -> str:
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows, the heading first, to the file of `--csv` as `write_file` does, and print its name."""
-    write_file("--csv", path, csv_text(rows).encode())
-    echo(path)
+    """Write rows, the heading first, as `write_file` does."""
+    write_file(path, csv_text(rows))
 
 
-def write_file(option: str, path: Path, content: bytes) -> None:
-    """Write the file that an option names. Raises UserError if it cannot be written, or is a pipe or a device.
-
-    The folder must exist: a mistyped name should not create one.
-    """
-    if not path.parent.is_dir():
-        raise UserError(f"{option} {path}: cannot be written: there is no folder {path.parent}")
-    if path.exists() and not path.is_file():
-        raise UserError(f"{option} {path}: cannot be written: it is a folder, a pipe or a device; name a file")
+def write_file(path: Path, text: str) -> None:
+    """Write the file that an option names, and print its name. Raises UserError if it cannot be written."""
     try:
-        files.write_bytes(Path(os.path.realpath(path)), content)  # what a link leads to, never the link: /dev/stdout
+        files.write_bytes(Path(os.path.realpath(path)), text.encode())  # what a link leads to, never the link
     except OSError as error:
-        raise UserError(f"{option} {path}: cannot be written: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+    echo(path)
 
 
 def record_table(records: Sequence[Record]) -> list[str]:

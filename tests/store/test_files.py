@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from bench.cli import app
 from bench.cli.text import write_file
 from bench.errors import UserError
 from bench.store import Damaged, files, process
@@ -194,13 +196,15 @@ def test_a_device_is_never_replaced(tmp_path: Path) -> None:
     for target in (null, tmp_path):
         link.unlink(missing_ok=True)
         link.symlink_to(target)
-        with pytest.raises(UserError, match=r"--csv .*link: cannot be written: it is a folder, a pipe or a device"):
-            write_file("--csv", link, b"x")
+        result = CliRunner().invoke(app, ["check", "clip", "--report", str(link)])
+        assert isinstance(result.exception, UserError)
+        assert "link: cannot be written: it is a folder, a pipe or a device; name a file" in str(result.exception)
+        assert result.output == "", "it is refused before the checks"
     assert null.is_char_device()
     (tmp_path / "real").write_bytes(b"")
     link.unlink()
     link.symlink_to(tmp_path / "real")
-    write_file("--csv", link, b"x")
+    write_file(link, "x")
     assert link.is_symlink()
     assert (tmp_path / "real").read_bytes() == b"x"
     link.unlink()
