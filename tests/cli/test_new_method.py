@@ -32,7 +32,14 @@ def generated(folder: Path) -> None:
     wrong.write_text(wrong.read_text().replace("total / (2 *", "total / (3 *"))
 
 
-PYTEST = "import sys, pytest\nsys.exit(pytest.main(sys.argv[1:]))\n"
+PYTEST = """
+import sys
+import pytest
+from forked_server import prepare
+
+prepare()
+sys.exit(pytest.main(sys.argv[1:]))
+"""
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ noise: {rates: [0.4]}
 budget: {samples: 32}
 towers: {dim: 8, vocabulary: 300}
 train: {batch: 16, threads: 1}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}}
 methods: [clip, {method: label_permutation, label: permuted}]
 """
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from bench.planning import planner
 from bench.planning.outcomes import is_complete
@@ -10,6 +13,7 @@ from bench.store import Store
 from bench.suite.suite import load_suite
 
 from ..command import call_bench
+from ..reports import stores
 
 SUITE = """\
 name: %s
@@ -32,6 +36,12 @@ def complete(folder: Path, name: str) -> set[bool]:
 
 def states(folder: Path, name: str) -> list[str]:
     return [line.split()[-1] for line in bench(folder, "status", name).splitlines() if line.startswith("total")]
+
+
+@pytest.fixture(autouse=True)
+def _without_figures() -> Iterator[None]:
+    with stores.without_figures():
+        yield
 
 
 def test_a_suite_sees_what_was_measured_under_its_own_protocol(tmp_path: Path) -> None:

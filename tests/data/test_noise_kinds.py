@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -612,8 +612,8 @@ def test_targets_that_get_their_class_are_counted_with_an_interval_of_few() -> N
         same_set("emoji/iid", "toy")
 
 
-def test_a_targeted_run_from_its_suite_to_its_records(tmp_path: Path) -> None:
-    file, out = tmp_path / "tiny.yaml", tmp_path / "out"
+def test_a_targeted_run_from_its_suite_to_its_records(tmp_path: Path, unreported: Callable[[Path, str], Path]) -> None:
+    file, out = tmp_path / "tiny.yaml", unreported(tmp_path / "out", "tiny")
     file.write_text(SUITE.replace("target: TARGET", "attack: targeted, images: emoji/iid, targets: 4"))
     call_bench("run", file, "--results", out, "--set", "noise.rates=[0.01]")
     (run,) = Store(out).runs()

@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -87,14 +87,19 @@ def first_batch(suite: Path, store: Store) -> HostRows:
     return batch
 
 
-def ran(suite: Path, results: Path) -> dict[str, Any]:
-    """The plan of a suite whose runs were all made."""
-    bench("run", suite, "--results", results)
-    store = Store(results)
-    made = store.plan("tiny")
-    assert made is not None
-    assert {store.run(cell["run"]).status()["state"] for cell in made["cells"]} == {"done"}
-    return made
+@pytest.fixture
+def ran(unreported: Callable[[Path, str], Path]) -> Callable[[Path, Path], dict[str, Any]]:
+    """Make all runs of a suite, and return its plan."""
+
+    def run(suite: Path, results: Path) -> dict[str, Any]:
+        bench("run", suite, "--results", unreported(results, "tiny"))
+        store = Store(results)
+        made = store.plan("tiny")
+        assert made is not None
+        assert {store.run(cell["run"]).status()["state"] for cell in made["cells"]} == {"done"}
+        return made
+
+    return run
 
 
 # A kind of noise that edits captions and paints over images, with a setting of its own.
@@ -163,7 +168,7 @@ MARKED = NoiseKind("marked", "marked pairs", "a word is added", make_marked, eff
 OTHERS = {"noise.options.shade=9": [True, False], "noise.options.remark=x": [True, True]}
 
 
-def test_a_kind_of_noise_is_one_entry(tmp_path: Path) -> None:
+def test_a_kind_of_noise_is_one_entry(tmp_path: Path, ran: Callable[[Path, Path], dict[str, Any]]) -> None:
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(EMOJI + "noise: {kind: marked, rates: [0.0, 0.5], options: {word: zebra}}\n")
     with added(KINDS, MARKED):
@@ -219,7 +224,9 @@ def shards_suite(tmp_path: Path, tars: Any, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path / "tiny.yaml"
 
 
-def test_an_augmentation_is_one_entry(shards_suite: Path, tmp_path: Path) -> None:
+def test_an_augmentation_is_one_entry(
+    shards_suite: Path, tmp_path: Path, ran: Callable[[Path, Path], dict[str, Any]]
+) -> None:
     shards_suite.write_text(shards_suite.read_text().replace("threads: 1", "threads: 1, augment: dark"))
     with added(AUGMENTATIONS, DARK):
         made = ran(shards_suite, tmp_path / "out")
@@ -259,7 +266,9 @@ SQUARES = TrainingSet("squares", load=squares, sizes=(16, 32), synonyms=lambda: 
 LIST = TrainingSet("weblist", rows=100, page="https://example.org/list", gigabytes=7, how="fetch --to {folder}")
 
 
-def test_a_training_set_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_set_is_one_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Callable[[Path, Path], dict[str, Any]]
+) -> None:
     monkeypatch.setenv(data_folder.DATA_VARIABLE, str(tmp_path))
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(EMOJI + "data: {name: squares, size: 32}\nnoise: {rates: [0.5]}\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +88,9 @@ def called(store: Store, *arguments: object) -> str:
     return done.output
 
 
-def test_a_stored_run_is_audited_with_list_and_page(tmp_path: Path) -> None:
+def test_a_stored_run_is_audited_with_list_and_page(tmp_path: Path, unreported: Callable[[Path, str], Path]) -> None:
     (tmp_path / "tiny.yaml").write_text(SUITE)
+    unreported(tmp_path, "tiny")
     CliRunner().invoke(app, ["run", str(tmp_path / "tiny.yaml"), "--results", str(tmp_path)], catch_exceptions=False)
     store = Store(tmp_path)
     assert re.match(r"emoji/train: at most \d+\.\d% \(95 %\) of 3,172 pairs are wrong", called(store)), (

@@ -19,19 +19,19 @@ from bench.suite.suite import load_suite
 RANK, COUNTED = (Path(__file__).with_name(name) for name in ("evaluation_rank.py", "counted.py"))
 SUITE = """
 name: shared
-budget: {samples: %d}
+budget: {samples: 96}
 noise: {kind: poison, rates: [0.3], options: {target: cat face}}
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 96, bn_group: 16, threads: 1}
-evaluate: {tasks: [zero_shot, retrieval, linear_probe, noise_detection, attack_success]}
+evaluate: {tasks: [%s]}
 methods: [%s]
 """
 WORLDS = (1, 2, 3)
 
 
-def written(folder: Path, samples: int, methods: str) -> Path:
+def written(folder: Path, tasks: str, methods: str) -> Path:
     path = folder / "shared.yaml"
-    path.write_text(SUITE % (samples, methods))
+    path.write_text(SUITE % (tasks, methods))
     return path
 
 
@@ -39,7 +39,8 @@ def written(folder: Path, samples: int, methods: str) -> Path:
 def planned(tmp_path: Path, own_plugins: Callable[[Path], str]) -> Planned:
     """An untrained row with poison, so that its weights do not depend on the number of ranks."""
     own_plugins(COUNTED)
-    suite = load_suite(written(tmp_path, 96, "{method: counted, untrained: true}, clip"))
+    tasks = "zero_shot, retrieval, linear_probe, noise_detection, attack_success"
+    suite = load_suite(written(tmp_path, tasks, "{method: counted, untrained: true}, clip"))
     (one,) = plan([next(run for run in suite.cells() if run.method == "counted")], Store(tmp_path))
     return one
 
@@ -102,7 +103,7 @@ def test_records_are_the_same_bytes_and_every_rank_encodes_its_share(
 def test_a_rank_that_fails_in_evaluation_fails_its_run_alone(
     start_bench: Callable[..., Any], tmp_path: Path, unreported: Callable[[Path, str], Path], how: str, said: str
 ) -> None:
-    suite, results = written(tmp_path, 96, "counted, clip"), unreported(tmp_path / "out", "shared")
+    suite, results = written(tmp_path, "zero_shot", "counted, clip"), unreported(tmp_path / "out", "shared")
     more = ("--results", results, "--plugin", COUNTED, "--processes", 2)
     environment = {"COUNTS": str(tmp_path / "counts")}
     code, output = start_bench("run", suite, *more, env={**environment, "FAILS": how}).finish()

@@ -26,7 +26,7 @@ noise: {rates: [0.0, 0.4]}
 budget: {samples: %d}
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1, checkpoint_seconds: 0.2}
-evaluate: {tasks: [zero_shot], curve: []}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}, curve: []}
 methods: [%s]
 """
 SLOW = Path(__file__).with_name("slow.py")

@@ -43,11 +43,12 @@ def suite_in(folder: Path, *rows: str, measured: str = "hierarchy", size: int = 
 
 @pytest.fixture
 def scorers(tmp_path: Path, own_plugins: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch) -> dict[str, RunStore]:
-    """Runs by method: an untrained one that counts what it encodes, and one with variances. Their images are larger."""
+    """Runs by method: an untrained one that counts what it encodes, of larger images, and one with variances."""
     own_plugins(COUNTED)
     monkeypatch.setenv("COUNTS", str(tmp_path / "ignored"))
-    suite = suite_in(tmp_path, "{method: counted, untrained: true}", "prolip", size=64)
-    assert not bench.run_suite(suite, tmp_path / "scorers").failed
+    for label, size in (("counted", 64), ("prolip", 32)):
+        suite = suite_in(tmp_path, "{method: counted, untrained: true}", "prolip", size=size)
+        assert not bench.run_suite(suite, tmp_path / "scorers", only=[label]).failed
     return {run.settings()["method"]: run for run in Store(tmp_path / "scorers").runs()}
 
 

@@ -30,7 +30,7 @@ seeds: [0, 1]
 budget: {samples: 192}
 towers: {dim: 8, vocabulary: 300, image: %s}
 train: {batch: 32, bn_group: 8}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}}
 methods: [clip, ncu]
 """
 

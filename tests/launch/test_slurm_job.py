@@ -28,7 +28,7 @@ budget: {samples: 128}
 noise: {rates: [0.4]}
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, bn_group: 8, threads: 1, checkpoint_seconds: 0.1, precision: fp64, eps: 1000.0, lr: 10.0}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}}
 methods: [slow]
 """
 SLOW = Path(__file__).with_name("slow.py")

@@ -26,7 +26,7 @@ name: shared
 budget: {samples: 320}
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1, checkpoint_seconds: 0.2}
-evaluate: {tasks: [zero_shot], curve: []}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}, curve: []}
 methods: [%s]
 """
 WAITING = """

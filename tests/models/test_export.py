@@ -33,7 +33,7 @@ name: exported
 budget: {samples: 512}
 noise: {rates: [0.4]}
 train: {batch: 16, threads: 1, lr: 2.0e-3}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}}
 towers:
   - {label: small, dim: 16, vocabulary: 300}
   - {label: bert, image: tiny-rn50, text: %s, dim: 16, context: 24}
@@ -153,7 +153,8 @@ def test_what_cannot_be_exported_is_said(folder: Path, tmp_path: Path, unreporte
     with pytest.raises(UserError, match="is not an empty folder"):
         bench("export", run_of(folder, "small").id, str(folder / "small"), "--results", str(folder / "out"))
     (tmp_path / "tokens.yaml").write_text(
-        "name: tokens\nbudget: {samples: 16}\ntrain: {batch: 16, threads: 1}\nevaluate: {tasks: [zero_shot]}\n"
+        "name: tokens\nbudget: {samples: 16}\ntrain: {batch: 16, threads: 1}\n"
+        "evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}}\n"
         "towers: {image: tiny-vit, dim: 16, vocabulary: 300}\nmethods: [prolip]\n"
     )
     results = ("--results", str(unreported(tmp_path / "out", "tokens")))

@@ -27,7 +27,7 @@ noise: {rates: [0.0, 0.4]}
 budget: {samples: 192}
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1, lr: 2.0e-3}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}}
 tune: {trials: 4, budget: [{samples: 96}, {samples: 192}], keep: 0.5, lr: [1.0e-3, 16.0e-3]}
 methods:
   - clip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -108,6 +108,11 @@ def _write_store(
                     write_state(out, state, cell["steps"])
     store.write_plan(suite, plan(suite, methods, rates, seeds, cells))
     return store
+
+
+def without_figures() -> AbstractContextManager[Any]:
+    """Reports written in this context have no figures; only for a store that no other test draws from."""
+    return mock.patch("reports.build.draw_all", lambda _results, _learned, names, _widths: dict.fromkeys(names))
 
 
 def plan_cell(label: str, rate: float, seed: int) -> dict[str, Any]:

@@ -14,10 +14,10 @@ import pytest
 from bench.store import Store
 from bench.store.files import write_bytes
 from reports.build import build
-from reports.figures.figure_cache import FILE, _code
+from reports.figures.figure_cache import FILE, _code, kept, keys
 from reports.figures.figure_registry import FIGURES, draw_all
-from reports.figures.histograms import Learned
-from reports.results import Results
+from reports.figures.histograms import Learned, read
+from reports.results import Results, load
 
 from . import stores
 
@@ -51,6 +51,21 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def noted(results: Results, learned: Learned, chosen: Sequence[str], widths: Sequence[str]) -> object:
         names.extend(chosen)
         return draw_all(results, learned, chosen, widths)
+
+    monkeypatch.setattr("reports.build.draw_all", noted)
+    return names
+
+
+@pytest.fixture
+def asked(made: Store, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the figures that would be drawn; those of `made` stand for them."""
+    names: list[str] = []
+    results = load(SUITE, made)
+    pictures = kept(made.suite(SUITE), keys(results, read(results), ("page",)))
+
+    def noted(_results: Results, _learned: Learned, chosen: Sequence[str], _widths: Sequence[str]) -> object:
+        names.extend(chosen)
+        return {name: pictures[name] for name in chosen}
 
     monkeypatch.setattr("reports.build.draw_all", noted)
     return names
@@ -115,25 +130,25 @@ def test_other_histograms_redraw_their_own_figures(store: Store, drawn: list[str
 @pytest.mark.parametrize(
     "number", [0, 7, 1e-9], ids=["nothing", "another number", "one that no eye sees"]
 )  # what a record says decides, however little it moves
-def test_another_number_redraws_every_figure_of_scores(store: Store, drawn: list[str], number: float) -> None:
+def test_another_number_redraws_every_figure_of_scores(store: Store, asked: list[str], number: float) -> None:
     path = next(iter(sorted(store.root.glob("runs/*/evaluations/*/records.json"))))
     lines = json.loads(path.read_text())
     lines[0]["value"] += number
     path.write_text(json.dumps(lines))
     build(SUITE, store)
-    assert drawn == (SCORES if number else [])
+    assert asked == (SCORES if number else [])
 
 
 def test_other_widths_and_other_code_redraw_all(
-    store: Store, drawn: list[str], monkeypatch: pytest.MonkeyPatch
+    store: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(SUITE, store, widths=("page", "column"))
-    assert set(drawn) == EVERY
-    drawn.clear()
+    assert set(asked) == EVERY
+    asked.clear()
     _code.cache_clear()
     monkeypatch.setattr("reports.figures.figure_cache.version", lambda _: "0")  # of the packages that draw
     build(SUITE, store, widths=("page", "column"))
-    assert set(drawn) == EVERY
+    assert set(asked) == EVERY
     _code.cache_clear()
 
 
@@ -155,7 +170,7 @@ def test_a_figure_that_is_not_there_is_drawn_anew(made: Store, store: Store, dra
 
 
 def test_figures_of_a_report_that_was_interrupted_are_drawn_anew(
-    store: Store, drawn: list[str], monkeypatch: pytest.MonkeyPatch
+    store: Store, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then some of its files are of other numbers than the list of figures says."""
 
@@ -168,14 +183,23 @@ def test_figures_of_a_report_that_was_interrupted_are_drawn_anew(
         patched.setattr("reports.build.write_bytes", stopped)
         with pytest.raises(KeyboardInterrupt):
             build(SUITE, store)
-    assert drawn == []
+    assert asked == []
+    build(SUITE, store)
+    assert set(asked) == EVERY
+
+
+def test_without_its_list_all_figures_are_drawn_with_the_same_bytes(
+    made: Store, store: Store, drawn: list[str]
+) -> None:
+    (store.suite(SUITE) / FILE).unlink()
     build(SUITE, store)
     assert set(drawn) == EVERY
+    assert contents(store) == contents(made)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, "null"])
-def test_a_damaged_list_of_figures_is_written_again(made: Store, store: Store, drawn: list[str], content: str) -> None:
+def test_a_damaged_list_of_figures_is_written_again(made: Store, store: Store, asked: list[str], content: str) -> None:
     (store.suite(SUITE) / FILE).write_text(content)
     build(SUITE, store)
-    assert set(drawn) == EVERY
+    assert set(asked) == EVERY
     assert contents(store) == contents(made)

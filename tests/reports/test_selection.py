@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -54,9 +55,11 @@ def run(folder: Path, name: str, samples: int, seeds: str, *overrides: str) -> S
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def store(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, str], Path]) -> Store:
     """Short runs, of which the weights of a long one are measured at half of their budget."""
     folder = tmp_path_factory.mktemp("selection")
+    for suite in ("long", "tiny"):
+        unreported(folder / "out", suite)
     long = run(folder, "long", 14_000, "[0]")
     best = long.run(long.plan("long")["cells"][0]["run"]).path(weights_name(1.0))
     short = {cell["run"] for cell in run(folder, "tiny", 128, "[0, 1, 2]").plan("tiny")["cells"]}

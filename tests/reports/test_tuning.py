@@ -37,7 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for entry in plan["methods"]:
         entry["lr"] = tuned.get(entry["label"], {"chosen": {}})["chosen"].get("lr", 0.002)
     store.write_plan(SUITE, plan)
-    build(SUITE, store)
+    with stores.without_figures():
+        build(SUITE, store)
     return store.suite(SUITE)
 
 
@@ -78,7 +79,8 @@ def halved(tmp_path_factory: pytest.TempPathFactory) -> Store:
     for entry in plan["methods"]:
         entry["lr"] = 0.002
     store.write_plan(SUITE, plan)
-    build(SUITE, store)
+    with stores.without_figures():
+        build(SUITE, store)
     return store
 
 

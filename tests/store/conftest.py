@@ -31,7 +31,7 @@ noise: {rates: [0.4]}
 budget: {samples: 128}
 towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1}
-evaluate: {tasks: [zero_shot], curve: [0.5]}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}, curve: [0.5]}
 methods: [clip, ncu]
 """
 

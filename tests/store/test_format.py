@@ -20,7 +20,7 @@ name: small
 budget: {samples: 64}
 towers: {dim: 8, vocabulary: 300}
 train: {batch: 16}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}}
 methods: [clip]
 """
 

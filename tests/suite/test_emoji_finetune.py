@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,9 +51,11 @@ def test_what_it_compares() -> None:
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def encoder(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, str], Path]) -> Path:
     """A folder with the encoder's store, and a data folder with its exported weights."""
     folder = tmp_path_factory.mktemp("encoder")
+    for suite in ("features_encoder", "emoji_finetune"):
+        unreported(folder / "out", suite)
     small = changes(
         SIZES % "", *SMALL[:2], "evaluate.tasks=[retrieval]", "evaluate.datasets={retrieval: [emoji-a/iid]}"
     )

@@ -28,7 +28,7 @@ from bench.planning.planner import Planner
 from bench.store import Store
 from bench.suite.suite import Suite, load_suite
 from bench.training.inputs import InputsReader
-from bench.training.job import build_model, make_job, prepare_model
+from bench.training.job import make_job
 from bench.training.loop import train
 from bench.training.schedule import ResolvedSteps
 from reports.results import Results
@@ -185,7 +185,6 @@ def test_it_trains_on_stand_ins_and_its_tables_stand_beside_the_printed_ones(nam
     less = ["evaluate.tasks=[retrieval]", "evaluate.curve=[]", "evaluate.along=[]", "budget={samples: 64}", rows]
     changes = [word for one in (*TINY, *less, "noise.rates=[0.0, 0.2]") for word in ("--set", one)]
     assert "10 done" in call_bench("run", name, "--data", toy, "--results", results, "--seeds", "0", *changes)
-    call_bench("report", name, "--results", results)
     tables = {path.name: path.read_text() for path in (results / name / "tables").glob("*.csv")}
     printed = {own: text for own, text in tables.items() if own.startswith("paper_")}
     assert len(printed) == PAPERS[name]
@@ -206,19 +205,17 @@ def test_the_towers_of_the_suites_start_from_a_file_of_open_clip_embed_as_it_doe
     call_bench("data", "stand-in", "flickr30k_clip_finetune", tmp_path / "toy", "--pairs", "32")
     changes = [f"start={tmp_path / 'vit.pt'}", "methods=[clip]", "train.batch=4", "train.precision=fp32"]
     run = load_suite("flickr30k_clip_finetune", changes).cells()[0]
-    towers, method = build_model(run, InputsReader().inputs(run))
-    prepare_model(method, towers, run, CPU, None)
-    captions, images = ["a cat on a mat", "two dogs"], torch.randn(2, 3, 224, 224)
-    with torch.no_grad():
-        tokens = open_clip.get_tokenizer("ViT-B-32-quickgelu")(captions)
-        expected = theirs(images, tokens)
-        assert torch.equal(towers.tokenize(captions), tokens)
-        torch.testing.assert_close(normalize(towers.encode_image(images), dim=1), expected["image_features"])
-        torch.testing.assert_close(normalize(towers.encode_text(tokens), dim=1), expected["text_features"])
-    assert method.scale().item() == pytest.approx(expected["logit_scale"].item())  # type: ignore[attr-defined]
     steps = ResolvedSteps((("train", 2),), {"train": 1}, 4, 8)
     with Store(tmp_path).run("0" * 64).claim() as claim:
         job = make_job(run, InputsReader().inputs(run), steps, MetricsOnly(claim), None, CPU)
+        captions, images = ["a cat on a mat", "two dogs"], torch.randn(2, 3, 224, 224)
+        with torch.no_grad():
+            tokens = open_clip.get_tokenizer("ViT-B-32-quickgelu")(captions)
+            expected = theirs(images, tokens)
+            assert torch.equal(job.towers.tokenize(captions), tokens)
+            torch.testing.assert_close(normalize(job.towers.encode_image(images), dim=1), expected["image_features"])
+            torch.testing.assert_close(normalize(job.towers.encode_text(tokens), dim=1), expected["text_features"])
+        assert job.method.scale().item() == pytest.approx(expected["logit_scale"].item())  # type: ignore[attr-defined]
         train(job)
         losses = [line["loss"] for line in job.out.metrics()]
     assert [math.isfinite(loss) for loss in losses] == [True, True]

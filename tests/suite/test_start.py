@@ -27,7 +27,7 @@ name: started
 budget: {samples: 64}
 towers: {dim: 8, vocabulary: 300}
 train: {batch: 16, threads: 1}
-evaluate: {tasks: [zero_shot]}
+evaluate: {tasks: [zero_shot], datasets: {zero_shot: [emoji/iid]}}
 methods:
   - clip
 """

@@ -15,6 +15,7 @@ from bench import data, data_folder
 from bench.adapters import hyperparameters, registry
 from bench.catalogue import architectures
 from bench.catalogue.protocols import PROTOCOLS
+from bench.checks.pool import MetricsOnly
 from bench.errors import UserError
 from bench.evaluation.features import extract_images, extract_texts
 from bench.planning.flops import count_step_flops
@@ -70,8 +71,8 @@ def test_every_method_trains_and_is_read_out(
     run = run_on(towers[kind], method)
     phases = tuple((phase.name, 1) for phase in hyperparameters.make_method(method, None, {}, _facts()).phases())
     resolved = ResolvedSteps(phases, {name: 1 for name, _ in phases}, 16, 100)
-    with writing(Store(tmp_path).run("run")) as out:
-        job = make_job(run, READER.inputs(run), resolved, out, None, CPU)
+    with Store(tmp_path).run("run").claim() as claim:
+        job = make_job(run, READER.inputs(run), resolved, MetricsOnly(claim), None, CPU)
         before = {name: x.clone() for name, x in job.towers.named_parameters()}
         train(job)
     moved = {name.split(".")[0] for name, x in job.towers.named_parameters() if not torch.equal(x, before[name])}
@@ -284,7 +285,8 @@ def test_recomputing_keeps_fewer_activations(towers: dict[str, dict[str, Any]]) 
 def test_compiled_blocks_compute_the_same() -> None:
     plain, compiled = (build(run_on({"vocabulary": 300}))[0] for _ in range(2))
     compile_blocks(compiled, CPU)
-    actual, expected = (made.encode_text(made.tokenize(TEXTS)) for made in (compiled, plain))
+    with torch.no_grad():  # gradients are compared below
+        actual, expected = (made.encode_text(made.tokenize(TEXTS)) for made in (compiled, plain))
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     (block,) = blocks(compiled.text)
     assert block._compiled_call_impl is not None
