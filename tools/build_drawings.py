@@ -21,7 +21,7 @@ import json
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -57,6 +57,9 @@ class Drawing:
     @cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+
+Beside = Callable[[Drawing, str], dict[str, bytes]]  #: a drawing and its key -> files beside the picture, by extension
 
 
 def name_words(name: str) -> str:
@@ -128,44 +131,34 @@ def _svg(path: Path, side: int) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_path=str(path), width=side))
 
 
-def write_shard(path: Path, number: int, drawings: Sequence[Drawing], side: int) -> int:
-    """One training shard; how many pairs it holds. Keys are img2dataset's: five digits of shard, four of sample."""
+def write_tar(path: Path, drawings: Sequence[Drawing], side: int, key: str, beside: Beside) -> int:
+    """Write drawings and what `beside` says of a drawing and its key, by extension; how many can be drawn."""
     count = 0
     with tarfile.open(path, "w") as archive:
         for place, drawing in enumerate(drawings):
-            picture = jpeg(drawing.path, side)
-            if picture is None:
-                continue
-            key, caption = f"{number:05d}{place:04d}", drawing.captions[0]
-            about = {"key": key, "caption": caption, "url": drawing.path.as_uri(), "status": "success"}
-            add(archive, f"{key}.jpg", picture)
-            add(archive, f"{key}.txt", caption.encode())
-            add(archive, f"{key}.json", json.dumps(about).encode())
-            count += 1
+            if picture := jpeg(drawing.path, side):
+                name = key.format(place)
+                for extension, content in {"jpg": picture, **beside(drawing, name)}.items():
+                    add(archive, f"{name}.{extension}", content)
+                count += 1
     return count
 
 
-def write_labelled(folder: Path, drawings: Sequence[Drawing], classes: Sequence[str], side: int) -> None:
-    """A split for classification: s0000000.jpg with s0000000.cls."""
-    folder.mkdir(parents=True)
-    with tarfile.open(folder / "0.tar", "w") as archive:
-        for place, drawing in enumerate(drawings):
-            picture = jpeg(drawing.path, side)
-            if picture is not None:
-                add(archive, f"s{place:07d}.cls", str(classes.index(drawing.label)).encode())
-                add(archive, f"s{place:07d}.jpg", picture)
-    (folder / "nshards.txt").write_text("1")
+def write_shard(path: Path, number: int, drawings: Sequence[Drawing], side: int) -> int:
+    """One training shard; how many pairs it holds. Keys are img2dataset's: five digits of shard, four of sample."""
+
+    def beside(drawing: Drawing, key: str) -> dict[str, bytes]:
+        caption = drawing.captions[0]
+        about = {"key": key, "caption": caption, "url": drawing.path.as_uri(), "status": "success"}
+        return {"txt": caption.encode(), "json": json.dumps(about).encode()}
+
+    return write_tar(path, drawings, side, f"{number:05d}{{:04d}}", beside)
 
 
-def write_captioned(folder: Path, drawings: Sequence[Drawing], side: int) -> None:
-    """A split for retrieval: s0000000.jpg with s0000000.txt, a caption a line."""
+def write_split(folder: Path, drawings: Sequence[Drawing], side: int, beside: Beside) -> None:
+    """A split for evaluation: s0000000.jpg with what is beside it."""
     folder.mkdir(parents=True)
-    with tarfile.open(folder / "0.tar", "w") as archive:
-        for place, drawing in enumerate(drawings):
-            picture = jpeg(drawing.path, side)
-            if picture is not None:
-                add(archive, f"s{place:07d}.jpg", picture)
-                add(archive, f"s{place:07d}.txt", "\n".join(drawing.captions).encode())
+    write_tar(folder / "0.tar", drawings, side, "s{:07d}", beside)
     (folder / "nshards.txt").write_text("1")
 
 
@@ -205,14 +198,16 @@ def main() -> None:
         paths = [folder / f"{number:05d}.tar" for number in range(options.shards)]
         written = list(pool.map(write_shard, paths, range(options.shards), parts, [options.size] * options.shards))
     home = options.out / "evaluation" / "wds_drawings"
-    write_labelled(home / "train", labelled, classes, options.size)
-    write_labelled(home / "test", test, classes, options.size)
+    label = lambda drawing, _: {"cls": str(classes.index(drawing.label)).encode()}  # noqa: E731
+    write_split(home / "train", labelled, options.size, label)
+    write_split(home / "test", test, options.size, label)
     (home / "classnames.txt").write_text("".join(f"{name_words(label)}\n" for label in classes))
     templates = ("a drawing of {c}.", "clip art of {c}.", "{c}")
     (home / "zeroshot_classification_templates.txt").write_text("".join(f"{one}\n" for one in templates))
     (home / "dataset_type.txt").write_text("classification")
     home = options.out / "evaluation" / "wds_drawings_captions"
-    write_captioned(home / "test", test, options.size)
+    captions = lambda drawing, _: {"txt": "\n".join(drawing.captions).encode()}  # noqa: E731  a line each
+    write_split(home / "test", test, options.size, captions)
     (home / "dataset_type.txt").write_text("retrieval")
     print(
         f"{sum(written):,} training pairs in {len(written)} shards; {len(test):,} test images of {len(classes)} classes"

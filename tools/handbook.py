@@ -18,6 +18,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -354,13 +355,8 @@ def _examples(kind: NoiseKind) -> Iterator[tuple[bytes, str, str]]:
 def prose(text: str) -> str:
     """Return plain text as one line of Markdown; what stands in single backquotes is code."""
     parts = _CODE.split(" ".join(text.split()))
-    return "".join(part if number % 2 else _escaped(part) for number, part in enumerate(parts))
-
-
-def _escaped(part: str) -> str:
-    """`markdown` of a part of a line, with the blanks at its ends."""
-    words = part.strip()
-    return part.replace(words, markdown(words), 1) if words else part
+    escaped = partial(re.sub, r"\S(?:.*\S)?", lambda words: markdown(words[0]))  # but for the blanks at the ends
+    return "".join(part if number % 2 else escaped(part) for number, part in enumerate(parts))
 
 
 def code(value: object) -> str:

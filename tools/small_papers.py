@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import re
 import shutil
@@ -28,10 +27,10 @@ from typing import Any
 
 import yaml
 
-import bench
 from bench import data_folder
 from bench.catalogue.evaluation_sets import evaluation_sets
 from bench.models import stand_ins
+from bench.store import Store
 
 ROOT = Path(__file__).parents[1]
 SMALL_NOTE = "IN SMALL, on emoji under the names of other sets, so numbers mean nothing"  #: before what a suite says
@@ -145,27 +144,21 @@ class Folders:
 
     def runs(self, name: str) -> dict[str, str]:
         """Row of a suite, with several towers "row, towers" -> its first run."""
-        status = bench.Results(self.results, name).status()
-        return dict(reversed(list(zip(status["method"], status["run"], strict=True))))
-
-    def folder(self, run: str) -> Path:
-        """The folder of a run; run: the beginning of its id."""
-        (own,) = (self.results / "runs").glob(f"{run}*")
-        return own
+        plan = Store(self.results).plan(name)
+        assert plan is not None
+        return {cell["method"]: cell["run"] for cell in reversed(plan["cells"])}
 
     def model(self, run: str, name: str) -> None:
         """Put a run's model below the data folder."""
         folder = self.data / name
         folder.mkdir(parents=True, exist_ok=True)
         for file in MODEL:
-            shutil.copy(self.folder(run) / file, folder)
+            shutil.copy(Store(self.results).run(run).path(file), folder)
 
     def diagnostics(self, suite: str) -> set[str]:
         """Names of the diagnostics that runs of a suite have."""
-        files = [self.folder(run) / "diagnostics.json" for run in self.runs(suite).values()]
-        return {
-            entry["name"] for file in files if file.is_file() for entry in json.loads(file.read_text())["diagnostics"]
-        }
+        runs = [Store(self.results).run(run) for run in self.runs(suite).values()]
+        return {entry["name"] for run in runs for entry in run.diagnostics()}
 
 
 def train_starts(place: Folders, suites: dict[str, dict[str, Any]]) -> None:

@@ -25,11 +25,6 @@ class IndexFile:
     source: str  #: repository, commit and path
     sha256: str  #: of the file
 
-    @property
-    def title(self) -> str:
-        """One line for messages."""
-        return f"{self.name}: {self.papers}; {self.data}, {self.rate:.0%} of its {self.unit}s ({self.source})"
-
 
 @cache
 def published_index_files() -> Registry[IndexFile]:

@@ -108,9 +108,9 @@ class NoiseKind:
         return self.fixed and not self.poisons and not self.files
 
 
-def _plain(target: str) -> Callable[[Any, Any, float, int], Any]:
-    """Return the `make` of a kind without settings of its own: of pairs, rate and seed."""
-    return lambda pairs, _settings, rate, seed: lazy(target)(pairs, rate, seed)
+def _made_by(target: str) -> Callable[[Any, Any, float, int], Any]:
+    """Return the `make` of a kind that needs pairs, rate, seed and its own options, which are the target's keywords."""
+    return lambda pairs, noise, rate, seed: lazy(target)(pairs, rate, seed, **noise.chosen_options().content())
 
 
 KINDS: Registry[NoiseKind] = Registry(
@@ -120,13 +120,13 @@ KINDS: Registry[NoiseKind] = Registry(
             name="shuffled_captions",
             title="shuffled captions",
             summary="a fixed share of the pairs swap captions among themselves",
-            make=_plain("bench.data.noise.shuffled:shuffled_captions"),
+            make=_made_by("bench.data.noise.shuffled:shuffled_captions"),
         ),
         NoiseKind(
             name="shuffled_images",
             title="images with shuffled captions",
             summary="a fixed share of the images swap captions among themselves, each all of its captions together",
-            make=_plain("bench.data.noise.shuffled:shuffled_images"),
+            make=_made_by("bench.data.noise.shuffled:shuffled_images"),
             effect="take the captions of another image",
         ),
         NoiseKind(
@@ -134,7 +134,7 @@ KINDS: Registry[NoiseKind] = Registry(
             title="captions swapped with a near one",
             summary="a fixed share of the pairs swap captions with others whose texts are like theirs, the more so the "
             "smaller `leaf` is",
-            make=lazy("bench.data.noise.semantic:make_semantic_swap"),
+            make=_made_by("bench.data.noise.semantic:semantic_swap"),
             effect="take the captions of a pair with a similar text",
             options=NeighbourOptions,
         ),
@@ -143,7 +143,7 @@ KINDS: Registry[NoiseKind] = Registry(
             title="edited captions",
             summary="the captions of a fixed share of the pairs lose words (`op: drop`, `truncate`), have them swapped "
             "(`swap`) or are replaced by a phrase of the web (`boilerplate`)",
-            make=lazy("bench.data.noise.edited:make_edited_captions"),
+            make=_made_by("bench.data.noise.edited:edited_captions"),
             effect="have edited captions",
             options=EditOptions,
         ),

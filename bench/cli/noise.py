@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -39,16 +38,15 @@ def show(
     pairs, manifest = noise_manifest(load_suite(suite, overrides or (), check_methods=False), rate, seed, kind)
     echo(*noise_lines(pairs, manifest, count))
     if html is not None:
-        from bench.data.pairs import example_pairs
+        from bench.data.pairs import webp_images
         from reports.pages.pictures import pictures_page
 
         places = spaced_places(manifest, count)
-        pictures = example_pairs(manifest.applied(pairs), manifest.rows[places])
+        pictures = webp_images(manifest.applied(pairs), manifest.rows[places])
+        changes = caption_changes(pairs, manifest, places)
         items = [
-            (replace(picture, captions=(own,)), f"{manifest.keys[i]}{f' ← {source}' * bool(source)}", given)
-            for i, picture, (own, given, source) in zip(
-                places, pictures, caption_changes(pairs, manifest, places), strict=True
-            )
+            (picture, own, f"{manifest.keys[i]}{f' ← {source}' * bool(source)}", given)
+            for i, picture, (own, given, source) in zip(places, pictures, changes, strict=True)
         ]
         page = pictures_page(
             f"Noise in {pairs.name}", [noise_summary(pairs, manifest)], [(f"Shown: {len(places)}", items)]
@@ -83,11 +81,14 @@ def audit(
         keys, captions = audited.pairs.keys, audited.pairs.captions
         write_csv(csv_file, [("key", "confidence", "caption"), *((keys[i], c, captions(i)[0]) for i, c in confidences)])
     if html is not None:
-        from bench.data.pairs import example_pairs
+        from bench.data.pairs import webp_images
         from reports.pages.pictures import pictures_page
 
-        pictures = zip(example_pairs(audited.pairs, audited.rows[:count]), confidences, strict=False)
-        items = [(picture, f"confidence {confidence:.3f}", None) for picture, (_, confidence) in pictures]
+        pictures = webp_images(audited.pairs, audited.rows[:count])
+        items = [
+            (picture, audited.pairs.captions(row)[0], f"confidence {confidence:.3f}", None)
+            for picture, (row, confidence) in zip(pictures, confidences[:count], strict=True)
+        ]
         heading = f"The {len(items)} pairs of lowest confidence, not all of them wrong"
         page = pictures_page(f"Pairs of {audited.pairs.name} that look wrong", audited.lines, [(heading, items)])
         write_file(html, page)

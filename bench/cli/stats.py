@@ -28,9 +28,9 @@ def power(
     from reports.seeds import seed_needs
 
     store = store_at(results)
-    needs = seed_needs(suite_name(suite, store), store, difference)
-    echo(*needs.text().split("\n"))
-    exit_if(needs.damaged)
+    text, damaged = seed_needs(suite_name(suite, store), store, difference)
+    echo(*text.split("\n"))
+    exit_if(damaged)
 
 
 @app.command()

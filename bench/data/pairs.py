@@ -220,21 +220,12 @@ class ResizedPairs(MemoryPairs):
         return hashlib.sha256(repr((own, self.size, self.resize.label)).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class ExamplePair:
-    """One pair."""
-
-    captions: tuple[str, ...]  #: its own, the plainest first
-    webp: bytes  #: its picture
-
-
-def example_pairs(pairs: Pairs, rows: Ints) -> list[ExamplePair]:
-    """Return some rows of any pairs of pictures. Raises UserError if they are stored features, or cannot be read."""
+def webp_images(pairs: Pairs, rows: Ints) -> list[bytes]:
+    """Return the images of some rows as WebP. Raises UserError if they are stored features, or cannot be read."""
     images = pairs.images(rows)
     if images.ndim != 4:
         raise UserError(f"{pairs.name}: its images are stored features, which have no pictures")
-    examples = []
-    for row, pixels in zip(rows.tolist(), images, strict=True):
-        Image.fromarray(pixels).save(file := io.BytesIO(), "WEBP", lossless=True)
-        examples.append(ExamplePair(pairs.captions(row), file.getvalue()))
-    return examples
+    files = [io.BytesIO() for _ in rows]
+    for pixels, file in zip(images, files, strict=True):
+        Image.fromarray(pixels).save(file, "WEBP", lossless=True)
+    return [file.getvalue() for file in files]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from bench.arrays import Floats, Ints
 from bench.data import Pairs
 from bench.data.noise.manifest import Noise
-from bench.data.pairs import ExamplePair, example_pairs
+from bench.data.pairs import webp_images
 from bench.errors import UserError, nearest
 from bench.models.stored_run import LoadedRun
 from bench.training.inputs import Inputs, InputsReader
@@ -80,18 +80,18 @@ def state_spread(state: RowState) -> str:
     return f"{about}: 5 % are below {low}, half below {middle}, 95 % below {high}."
 
 
-def state_pictures(state: RowState, count: int) -> Iterator[tuple[str, list[tuple[ExamplePair, str, None]]]]:
+def state_pictures(state: RowState, count: int) -> Iterator[tuple[str, list[tuple[bytes, str, str, None]]]]:
     """Yield the pairs at both ends, as training saw them, for `reports.pages.pictures.pictures_page`.
 
     Raises UserError if an image cannot be read.
     """
     pairs = state.noise.applied(state.pairs)
     for end, rows in zip(("Smallest", "Largest"), state.ends(count), strict=True):
-        pictures = zip(rows.tolist(), example_pairs(pairs, rows), strict=True)
+        pictures = zip(rows.tolist(), webp_images(pairs, rows), strict=True)
         yield (
             f"{end} {state.name}",
             [
-                (replace(one, captions=(state.text(row),)), f"{state.values[row]:.6g} {state.pairs.keys[row]}", None)
-                for row, one in pictures
+                (picture, state.text(row), f"{state.values[row]:.6g} {state.pairs.keys[row]}", None)
+                for row, picture in pictures
             ],
         )

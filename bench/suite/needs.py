@@ -56,12 +56,8 @@ NEEDS: dict[str, NeedRule] = {
 }
 
 
-def unmet(needs: Collection[str], towers: TowerSettings, data: DataSettings | None = None) -> Iterator[tuple[str, str]]:
-    """(word, reason) for each need that these towers and data do not give, in the order of `NEEDS`.
-
-    data: by default data that comes with the package.
-    """
-    data = data or DataSettings()
+def unmet(needs: Collection[str], towers: TowerSettings, data: DataSettings) -> Iterator[tuple[str, str]]:
+    """(word, reason) for each need that these towers and data do not give, in the order of `NEEDS`."""
     for word, need in NEEDS.items():
         reason = need.unmet(towers, data) if word in needs else ""
         if reason:

@@ -10,7 +10,7 @@ from reports.figures.figure_style import finish, plain
 from reports.figures.lines import Lines, bars, beside, draw_lines, limits, lines_over, sheet_of_lines
 from reports.figures.pictures import Picture
 from reports.results import Results
-from reports.vocabulary import detail, family, kind_of, metric_label
+from reports.vocabulary import detail, family, main_metric, metric_label
 
 Point = tuple[str, str, str]  #: noise, data set, task
 WITHOUT_MAIN = "mean_r1"  #: metric of a family that no table compares methods by, such as validation
@@ -53,8 +53,7 @@ def _end(results: Results, noise: str) -> tuple[float, str]:
 
 
 def _metric(task: str) -> str:
-    kind = kind_of(family(task))
-    return (kind.main if kind else "") or WITHOUT_MAIN
+    return main_metric(task) or WITHOUT_MAIN
 
 
 def _curves(results: Results) -> Mapping[Point, Lines]:

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from bench.console.markup import Html, html, together
 from reports.pages.html import document
 
 
-class Example(Protocol):
-    """A pair of a data set."""
-
-    @property
-    def captions(self) -> Sequence[str]:
-        """Its own, the plainest first."""
-
-    @property
-    def webp(self) -> bytes:
-        """Its picture."""
-
-
 def pictures_page(
-    title: str, lines: Sequence[str], lists: Iterable[tuple[str, Iterable[tuple[Example, str, str | None]]]]
+    title: str, lines: Sequence[str], lists: Iterable[tuple[str, Iterable[tuple[bytes, str, str, str | None]]]]
 ) -> Html:
     """Return a self-contained page: sentences, then lists of pairs under their headings.
 
-    A pair has a note, and the caption that training saw; None = its own.
+    A pair has a picture as WebP, its caption, a note, and the caption that training saw; None = its own.
     """
     body = [
         html("<h1>{}</h1>", title),
@@ -40,14 +27,13 @@ def pictures_page(
     return document(title, body)
 
 
-def _item(pair: Example, note: str, seen: str | None) -> Html:
+def _item(webp: bytes, own: str, note: str, seen: str | None) -> Html:
     """Return a picture with its caption; or with the one that training saw, its own struck out if it is another."""
-    own = pair.captions[0]
     others = html("<del>{}</del> ", own) if seen not in (None, own) else html("")
     return html(
         '<li><img alt="" width="48" height="48" loading="lazy" src="data:image/webp;base64,{}">'
         "<span>{}{}<small>{}</small></span></li>",
-        base64.b64encode(pair.webp).decode(),
+        base64.b64encode(webp).decode(),
         others,
         own if seen is None else seen,
         note,

@@ -11,7 +11,7 @@ from reports.results import Results
 from reports.statistics.paired import difference, mean
 from reports.tables.footnotes import method_row, noted
 from reports.tables.table import Cell, Column, Measured, Table
-from reports.tables.vs_baseline import interval
+from reports.tables.vs_baseline import interval, with_interval
 
 _TEXT = "The primary metric of the weights that a rule chose along each run, next to that of the last ones."
 _NOTE = (
@@ -54,6 +54,5 @@ def _gap(last: Cell, chosen: Cell) -> Cell:
         return Cell(chosen.state, lacking=chosen.lacking)
     test, sources = difference(own, other), tuple(part.run for part in chosen.measured)
     test = test and test.within(1.0)
-    also = {"low": test.low, "high": test.high, "n": test.n} if test else {}
-    value = mean([own[seed] - other[seed] for seed in seeds])
-    return Cell("value", value, small=interval(test) if test else "", also=also, sources=sources)
+    made = Cell("value", mean([own[seed] - other[seed] for seed in seeds]), sources=sources)
+    return with_interval(made, test, interval(test)) if test else made

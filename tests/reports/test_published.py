@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.errors import UserError
 from reports.papers.published import Published, read
 from reports.statistics.paired import mean
 
@@ -131,11 +130,3 @@ def test_known_numbers_and_print_errors() -> None:
     assert cars == [17.7]  # printed under Flowers102
     nuclr = next(n for n in read(FOLDER, "nuclr") if n.method == "NUCLR" and n.dataset == "Mean")
     assert (nuclr.value, nuclr.std) == (40.26, 0.19)
-
-
-def test_a_paper_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there are bayes_weighted_cl, crcl, decl"):
-        read(FOLDER, "clip")
-    (tmp_path / "odd.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UserError, match="columns should be"):
-        read(tmp_path, "odd")

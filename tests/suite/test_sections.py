@@ -198,10 +198,10 @@ def test_places_in_a_start_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_needs_are_met_or_said_in_their_order() -> None:
     ours = TowerSettings()
-    assert list(needs.unmet(set(needs.NEEDS), ours)) == []
+    assert list(needs.unmet(set(needs.NEEDS), ours, DataSettings())) == []
     wrapped = TowerSettings(text="roberta-ViT-B-32")
-    ((word, reason),) = needs.unmet(set(needs.NEEDS), wrapped)
+    ((word, reason),) = needs.unmet(set(needs.NEEDS), wrapped, DataSettings())
     assert word == "text_transformer"
     assert "towers.text roberta-ViT-B-32 is a model of transformers that open_clip wraps" in reason
-    assert list(needs.unmet({"pixels", "tokens"}, wrapped)) == []
-    assert list(needs.unmet((), wrapped)) == []
+    assert list(needs.unmet({"pixels", "tokens"}, wrapped, DataSettings())) == []
+    assert list(needs.unmet((), wrapped, DataSettings())) == []

@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from bench import counter
-from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
+from bench.data.noise.manifest import NoiseManifest, first_rows
 from bench.data.pairs import Pairs
 from bench.data.strings import TEXT_LISTS
-from bench.suite.noise_settings import NoiseSettings
 
 Draw = Callable[..., float]  #: the parts of a key -> a number in [0, 1)
 
@@ -81,9 +80,3 @@ EDITS: dict[str, Callable[[Draw, float, list[str]], list[str]]] = {
     "truncate": _truncate,
     "boilerplate": _boilerplate,
 }
-
-
-def make_edited_captions(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """Make the noise of the entry "edited_captions"; errors as in `edited_captions`."""
-    options = settings.chosen_options().content()
-    return edited_captions(pairs, rate, seed, options["op"], options["strength"])

@@ -6,12 +6,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bench.arrays import Floats, Ints
-from bench.catalogue.noise_kinds import NeighbourOptions
-from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
+from bench.data.noise.manifest import NoiseManifest, first_rows
 from bench.data.noise.shuffled import derangement_cycle
 from bench.data.pairs import Pairs
 from bench.data.text_sets import TextSets
-from bench.suite.noise_settings import NoiseSettings
 
 SPLIT_ROUNDS = 5  #: iterations in which a group of rows is split
 DECIMALS = 6  #: of compared products, so that their last bits do not matter
@@ -31,17 +29,17 @@ def text_vectors(pairs: Pairs, rows: Ints, kind: str) -> csr_array:
     return csr_array(TfidfVectorizer(**terms).fit_transform(texts)[rows])
 
 
-def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) -> NoiseManifest:
+def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, vectors: str) -> NoiseManifest:
     """Corrupt the rows that `shuffled_captions` corrupts at the same rate and seed, with donors of similar first texts.
 
     The rows are parted in halves of similar texts until no part has more than `leaf` rows; along the order of the
     parts each row takes the captions of the next, in one cycle, and rows with the same first text are passed over. With
     a leaf of all rows this is `shuffled_captions`. Rows nest over rates, donors do not. The notes of the manifest hold
     the mean cosine of own and donor's text, the same for shuffled captions, and the share of nearly right captions.
-    Raises UserError as `shuffled_captions` does.
+    vectors: the `kind` of `text_vectors`. Raises UserError as `shuffled_captions` does.
     """
     order = first_rows(pairs, rate, seed)
-    x = text_vectors(pairs, order, kind)
+    x = text_vectors(pairs, order, vectors)
     numbers = {text: i for i, text in enumerate(dict.fromkeys(pairs.captions(row)[0] for row in order.tolist()))}
     kinds = np.array([numbers[pairs.captions(row)[0]] for row in order.tolist()], np.int64)
     what = f"{pairs.name} at rate {rate:g}"
@@ -51,7 +49,7 @@ def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, kind: str) ->
     )
     cosines, others = (x[places].multiply(x[np.roll(places, -1)]).sum(1) for places in (near, shuffled))
     rows, donors = order[near], order[np.roll(near, -1)]
-    notes = {"leaf": leaf, "vectors": kind}
+    notes = {"leaf": leaf, "vectors": vectors}
     if len(rows):
         notes |= {"mean_cosine": float(cosines.mean()), "mean_cosine_of_shuffled_captions": float(others.mean())}
         notes |= {"nearly_right": float((cosines >= SYNONYMOUS_COSINE).mean())}
@@ -83,10 +81,3 @@ def _pole(x: csr_array) -> Floats:
     total: Floats = x.sum(0)
     length = float(np.sqrt((total**2).sum()))
     return total / length if length else total
-
-
-def make_semantic_swap(pairs: Pairs, settings: NoiseSettings, rate: float, seed: int) -> Noise:
-    """Make the noise of the entry "semantic_swap"; errors as in `semantic_swap`."""
-    options = settings.chosen_options()
-    assert isinstance(options, NeighbourOptions)
-    return semantic_swap(pairs, rate, seed, options.leaf, options.vectors)
