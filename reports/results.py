@@ -241,9 +241,12 @@ class Results:
         return sorted(found, key=place)
 
     def states(self) -> dict[str, int]:
-        """How many runs are in which state."""
-        counts = Counter(run.state for run in self.runs)
+        """How many runs are in which state; a run that several rows share counts once, by the row that lacks most."""
         order = ("done", "trained", "running", "interrupted", "failed", "damaged", "missing")
+        of = dict[str, str]()
+        for run in self.runs:
+            of[run.run] = max(of.get(run.run, "done"), run.state, key=order.index)
+        counts = Counter(of.values())
         return {state: counts[state] for state in order}
 
 

@@ -112,9 +112,10 @@ def _program() -> Html:
 
 def _counts(results: Results) -> Html:
     counts = {state: count for state, count in results.states().items() if count}
-    parts = together(html('<span class="{0}">{1} {0}</span>', state, count) for state, count in counts.items())
+    parts = together(html('<span class="{0}">{1} {0}</span>', state, f"{count:,}") for state, count in counts.items())
     count, made = parts or html("<span>no runs</span>"), provenance(results)
-    return html('<p class="counts">{} of {} runs{}{}</p>', count, len(results.runs), " · " if made else "", made)
+    whole = f"{sum(counts.values()):,}"
+    return html('<p class="counts">{} of {} runs{}{}</p>', count, whole, " · " if made else "", made)
 
 
 def _links(links: Sequence[tuple[str, str]]) -> Html:

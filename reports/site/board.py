@@ -64,8 +64,8 @@ def site(paths: Sequence[Path], out: Path, check: Check | None = None, home: str
             for suite in suites:
                 rows += board_rows(name, suite)
                 results = suite.results
-                done, data = results.states()["done"], results.plan["data"]
-                parts = [f"{done} of {len(results.runs)} runs", f"protocol {results.plan['protocol']}"]
+                states, data = results.states(), results.plan["data"]
+                parts = [f"{states['done']} of {sum(states.values())} runs", f"protocol {results.plan['protocol']}"]
                 parts.append(f"plan {results.plan['suite_hash'][:12]}")
                 parts.append(f"{data['name']}, {data['rows']:,} pairs")
                 sources.append(f"{name}: suite {results.suite}; {'; '.join(parts)}")

@@ -114,6 +114,7 @@ def test_tables_show_it_and_say_what_was_measured_on_last_weights_alone(store: S
 def test_the_report_is_written_and_two_rows_of_one_run_are_compared(store: Store) -> None:
     folder = store.suite("tiny")
     bench.Results(store.root).report("tiny")
+    assert load("tiny", store).states()["done"] == 3, "three rows of three runs"
     with (folder / "tables" / "selection.csv").open() as file:
         assert [line["row"] for line in csv.DictReader(file)] == ["early", "told"]
     assert "Which checkpoint" in (folder / "report.html").read_text()
