@@ -15,6 +15,7 @@ from bench.store import Damaged, Record, RunStore, Store
 from bench.store.pack import ARCHIVE
 from bench.store.run import damaged_status
 from bench.store.selection import LAST, chosen_point, validation_scores
+from reports.epochs import in_epochs
 from reports.tables.table import Row, State
 from reports.vocabulary import family, family_rank, metric_rank, task_and_metric
 
@@ -267,6 +268,7 @@ def load(suite: str, store: Store) -> Results:
         archive, plans = path.with_name(ARCHIVE), "`bench run` writes one: run the suite, by its name or file, first"
         brings = f"`bench store import {archive} --results DIR` brings it with its runs to another folder"
         raise UserError(f"{path}: no plan; {brings if archive.is_file() else plans}")
+    plan = in_epochs(plan)
     stored: dict[str, dict[str, Any]] = {}
     methods = {entry["label"]: entry for entry in plan["methods"]}
     points = (*plan["settings"]["evaluate"]["curve"], 1.0)

@@ -44,7 +44,8 @@ def _end(results: Results, noise: str) -> tuple[float, str]:
     """The end of a block's axis, and what it counts: of other budgets than epochs, those that the baseline gets."""
     plan = results.plan
     if plan["budget"]["kind"] == "epochs":
-        return results.budget(noise), "epochs"
+        unit = plan["budget"]["unit"]  # another one counts those of the baseline
+        return results.budget(noise), unit if unit == "epochs" else f"budget, {unit}"
     run = next(iter(results.of(results.baseline, noise)), None)
     if run is None or not run.steps:
         return 100.0, "% of the budget"

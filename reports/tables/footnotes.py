@@ -178,6 +178,7 @@ def _budget(budget: Mapping[str, Any]) -> str:
     values = ", ".join(f"{value:g}" for value in budget.get("values", [budget["value"]]))
     one = "Budgets" if "values" in budget else "Budget of every run"
     text = f"{one}: {values} {budget['unit']}"
+    text += f" ({', '.join(f'{value:g}' for value in budget['flops'])} FLOPs)" if "flops" in budget else ""
     rules = {
         "total": "; a method that starts from a reference run pays for it out of the same budget",
         "additional": "; a reference run that a method starts from is paid on top, and counted in its costs",

@@ -33,7 +33,7 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes], over_budgets: Seq
     That is a recovered gap, the share kept, the share memorised, and what its sentences `over_budgets` say. Return how
     many of these it has.
     """
-    plan = json.loads((root / suite / "plan.json").read_text())
+    plan = _told_in_epochs(json.loads((root / suite / "plan.json").read_text()))
     wanted, records = {"at": 1.0, **plan["primary"]}, records_of(root)
     noises = [cell["noise"] for cell in plan["cells"]]
     checked = next(label for label in ROWS if any(cell["method"] == label for cell in plan["cells"]))
@@ -99,6 +99,20 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes], over_budgets: Seq
         assert float(line("memorisation", "clip")[1][column]) == pytest.approx(np.mean([*learned.values()]), rel=1e-6)
         compared += 1
     return compared
+
+
+def _told_in_epochs(plan: dict[str, Any]) -> dict[str, Any]:
+    """Name blocks as reports do: by CLIP's epochs where budgets are in FLOPs."""
+    names = {}
+    for block in plan["noises"]:
+        if block["label"].endswith(" FLOPs"):
+            steps = next(c["steps"] for c in plan["cells"] if (c["method"], c["noise"]) == ("clip", block["label"]))
+            block["budget"] = float(f"{steps / (plan['data']['rows'] // plan['settings']['train']['batch']):.3g}")
+            name = re.sub(r"[^ ]+ FLOPs$", f"{block['budget']:g} epochs of CLIP", block["label"])
+            names[block["label"]] = block["label"] = name
+    for cell in plan["cells"]:
+        cell["noise"] = names.get(cell["noise"], cell["noise"])
+    return plan
 
 
 def _check_over_budgets(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from statsmodels.stats.multitest import multipletests
 
 from bench.store import Store
 from reports.build import build, figure_of
+from reports.epochs import in_epochs
 from reports.figures.figure_registry import draw
 from reports.figures.figure_style import look
 from reports.pages.answer import verdict
@@ -21,6 +23,7 @@ from reports.pages.html import page
 from reports.reference.budgets import budgets_page, budgets_part
 from reports.results import Results, load
 from reports.statistics.regimes import regimes
+from reports.tables.footnotes import context
 from reports.tables.suite_tables import tables
 from reports.tables.table import signed
 
@@ -42,6 +45,32 @@ def store(bounded: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture(scope="module")
 def results(store: Store) -> Results:
     return load(SUITE, store)
+
+
+def test_budgets_in_flops_are_told_as_epochs_of_the_baseline(store: Store, tmp_path: Path) -> None:
+    """An epoch of 4,500 pairs in batches of 128 has 35 steps; a footnote has the FLOPs."""
+    flops = Store(Path(shutil.copytree(store.root, tmp_path / "flops")))
+    plan: Any = flops.plan(SUITE)
+    spent = {10.0: 2.82e11, 40.0: 9.4e11}
+    names = {one["label"]: f"40 % shuffled captions, {spent[one['budget']]:g} FLOPs" for one in plan["noises"]}
+    for cell in plan["cells"]:
+        steps = 1400 if "40 epochs" in cell["noise"] else 425
+        cell |= {"steps": steps if cell["method"] == "clip" else steps // 2, "noise": names[cell["noise"]]}
+    for block in plan["noises"]:
+        block |= {"label": names[block["label"]], "budget": spent[block["budget"]]}
+    plan["budget"] |= {"kind": "flops", "value": 9.4e11, "values": [2.82e11, 9.4e11], "unit": "FLOPs"}
+    rungs = [{"budget": "2.82e+11 FLOPs", "settings": 4, "seeds": [1]}]
+    plan["tuning"] = {"rungs": rungs, "rate": 0.4, "lr": None, "weight_decay": None, "methods": {}}
+    flops.write_plan(SUITE, plan)
+    told = load(SUITE, flops)
+    assert list(told.noises) == [f"40 % shuffled captions, {one} epochs of CLIP" for one in ("40", "12.1")]
+    (found,) = regimes(told)
+    assert (found.unit, found.budgets) == ("epochs of CLIP", (12.1, 40.0))
+    assert {label for label, _ in found.significant}, "every run has the block of its plan"
+    assert told.plan["tuning"]["rungs"][0]["budget"] == "12.1 epochs of CLIP"
+    assert context(told)[0].startswith("Budgets: 12.1, 40 epochs of CLIP (2.82e+11, 9.4e+11 FLOPs)")
+    several = {**plan, "noises": [{**one, "towers": str(at)} for at, one in enumerate(plan["noises"])]}
+    assert in_epochs(several) is several, "an epoch costs another number of FLOPs on other towers"
 
 
 def test_what_is_significant_is_what_holm_over_both_leaves(results: Results) -> None:
