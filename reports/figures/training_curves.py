@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.store.selection import LAST
+from reports.epochs import baseline_epochs, epochs_unit
 from reports.figures.chosen import about_others
 from reports.figures.figure_style import finish, plain
 from reports.figures.lines import Lines, bars, beside, draw_lines, limits, lines_over, sheet_of_lines
@@ -46,11 +47,8 @@ def _end(results: Results, noise: str) -> tuple[float, str]:
     if plan["budget"]["kind"] == "epochs":
         unit = plan["budget"]["unit"]  # another one counts those of the baseline
         return results.budget(noise), unit if unit == "epochs" else f"budget, {unit}"
-    run = next(iter(results.of(results.baseline, noise)), None)
-    if run is None or not run.steps:
-        return 100.0, "% of the budget"
-    steps_per_epoch = (run.kept_rows or plan["data"]["rows"]) // plan["settings"]["train"]["batch"]
-    return run.steps / steps_per_epoch, f"budget, epochs of {results.named(results.baseline)}"
+    epochs = baseline_epochs(plan).get(noise)
+    return (epochs, f"budget, {epochs_unit(plan)}") if epochs else (100.0, "% of the budget")
 
 
 def _metric(task: str) -> str:

@@ -430,7 +430,7 @@ def test_curves_along_the_runs_are_means_over_seeds_against_epochs(three: Store)
     in_flops = Results({**plan, "budget": {**plan["budget"], "kind": "flops"}}, results.runs)
     for shown, end, unit in (
         (in_flops, 600 / 35, "budget, epochs of CLIP"),  # steps of the baseline, and of a pass over 4,500 rows
-        (Results(in_flops.plan, tuple(run for run in runs if run.method != "clip")), 100, "% of the budget"),
+        (Results({**in_flops.plan, "data": {**plan["data"], "rows": None}}, runs), 100, "% of the budget"),
     ):
         with look():
             panel = course(shown).figure.axes[0]

@@ -69,6 +69,11 @@ def test_budgets_in_flops_are_told_as_epochs_of_the_baseline(store: Store, tmp_p
     assert {label for label, _ in found.significant}, "every run has the block of its plan"
     assert told.plan["tuning"]["rungs"][0]["budget"] == "12.1 epochs of CLIP"
     assert context(told)[0].startswith("Budgets: 12.1, 40 epochs of CLIP (2.82e+11, 9.4e+11 FLOPs)")
+    single = {"kind": "flops", "value": 9.4e11, "unit": "FLOPs"}
+    noise = plan["noises"][0]["label"]
+    cells = [cell for cell in plan["cells"] if cell["noise"] == noise]
+    about = context(Results({**plan, "budget": single, "cells": cells}, ()))[0]
+    assert about == "Budget of every run: 9.4e+11 FLOPs (40 epochs of CLIP)."
     several = {**plan, "noises": [{**one, "towers": str(at)} for at, one in enumerate(plan["noises"])]}
     assert in_epochs(several) is several, "an epoch costs another number of FLOPs on other towers"
 
