@@ -7,42 +7,41 @@ from typing import Any
 
 
 def baseline_epochs(plan: Mapping[str, Any]) -> dict[str, float]:
-    """Return how often the baseline passes over its pairs, by noise; {} for data whose size is not known."""
-    batches = (plan["data"]["rows"] or 0) // plan["settings"]["train"]["batch"]
+    """Return how often the baseline passes over the pairs that it trains on, by noise, where that is known."""
+    rows, batch = plan["data"]["rows"], plan["settings"]["train"]["batch"]
     own = [cell for cell in plan["cells"] if cell["method"] == plan["baseline"]]
-    return {cell["noise"]: cell["steps"] / batches for cell in own} if batches else {}
+    batches = {cell["noise"]: (cell["kept_rows"] or rows or 0) // batch for cell in own if batch}
+    return {cell["noise"]: cell["steps"] / batches[cell["noise"]] for cell in own if batches.get(cell["noise"])}
 
 
-def epochs_unit(plan: Mapping[str, Any]) -> str:
-    """ "epochs of CLIP"."""
-    return "epochs of " + next(one["title"] for one in plan["methods"] if one["label"] == plan["baseline"])
+def short(epochs: float) -> str:
+    """Return a number of epochs to three digits."""
+    return f"{float(f'{epochs:.3g}'):g}"
 
 
-def in_epochs(plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a plan with each of several budgets in FLOPs as the epochs that it pays the baseline, to three digits.
+def in_epochs(plan: Mapping[str, Any], baseline: str) -> Mapping[str, Any]:
+    """Return a plan of several budgets in FLOPs with labels that tell them as epochs of the baseline, which has a name.
 
-    Other plans are returned as they are, and those of several towers, whose epochs cost differently.
+    Its budget has them as `told`: "9e+12 FLOPs" -> "146 epochs of CLIP". A plan of one budget, another unit or several
+    towers is returned as it is, and one whose epochs are not known or not distinct.
     """
     budget, blocks, known = plan["budget"], plan["noises"], baseline_epochs(plan)
     one_tower = len({block["towers"] for block in blocks}) == 1
     if budget["kind"] != "flops" or "values" not in budget or not one_tower or len(known) < len(blocks):
         return plan
-    epochs = {block["budget"]: float(f"{known[block['label']]:.3g}") for block in blocks}
-    unit = epochs_unit(plan)
-    texts = {f"{flops:g} {budget['unit']}": f"{number:g} {unit}" for flops, number in epochs.items()}
-    labels = {
-        block["label"]: f"{block['label'].rpartition(', ')[0]}, {epochs[block['budget']]:g} {unit}" for block in blocks
-    }
-    spent = {"kind": "epochs", "unit": unit, "value": epochs[budget["value"]], "flops": budget["values"]}
-    spent["values"] = [epochs[value] for value in budget["values"]]
-    tuning = plan["tuning"]
-    if tuning and "rungs" in tuning:
-        rungs = [{**one, "budget": texts.get(one["budget"], one["budget"])} for one in tuning["rungs"]]
-        tuning = {**tuning, "rungs": rungs}
+    epochs = {block["budget"]: short(known[block["label"]]) for block in blocks}
+    told = {f"{flops:g} {budget['unit']}": f"{number} epochs of {baseline}" for flops, number in epochs.items()}
+    if len({*told.values()}) < len(epochs):
+        return plan
+
+    def renamed(label: str) -> str:
+        noise, _, text = label.rpartition(", ")
+        return f"{noise}, {told[text]}"
+
     return {
         **plan,
-        "budget": {**budget, **spent},
-        "noises": [{**one, "label": labels[one["label"]], "budget": epochs[one["budget"]]} for one in blocks],
-        "cells": [{**cell, "noise": labels[cell["noise"]]} for cell in plan["cells"]],
-        "tuning": tuning,
+        "budget": {**budget, "told": told},
+        "noises": [{**one, "label": renamed(one["label"])} for one in blocks],
+        "cells": [{**cell, "noise": renamed(cell["noise"])} for cell in plan["cells"]],
+        "added": [(renamed(label), seed) for label, seed in plan.get("added", ())],
     }

@@ -158,6 +158,11 @@ class Results:
         """The budget of the runs of a block, in the unit of the suite's."""
         return float(self.noises[noise].get("budget", self.plan["budget"]["value"]))
 
+    def told(self, budget: float | str) -> str:
+        """A budget, or its text, as the labels of noises have it: "40 epochs", "146 epochs of CLIP"."""
+        text = budget if isinstance(budget, str) else f"{budget:g} {self.plan['budget']['unit']}"
+        return str(self.plan["budget"].get("told", {}).get(text, text))
+
     def clean(self, noise: str) -> str | None:
         """The block of clean pairs with the towers and the budget of a noise; None without one, and for itself."""
         block = self.noises[noise]
@@ -242,12 +247,9 @@ class Results:
         return sorted(found, key=place)
 
     def states(self) -> dict[str, int]:
-        """How many runs are in which state; a run that several rows share counts once, by the row that lacks most."""
+        """How many runs are in which state; one that several rows share counts once."""
+        counts = Counter({run.run: run.state for run in self.runs}.values())
         order = ("done", "trained", "running", "interrupted", "failed", "damaged", "missing")
-        of = dict[str, str]()
-        for run in self.runs:
-            of[run.run] = max(of.get(run.run, "done"), run.state, key=order.index)
-        counts = Counter(of.values())
         return {state: counts[state] for state in order}
 
 
@@ -263,12 +265,12 @@ def load(suite: str, store: Store) -> Results:
     UserError where there is no plan, and Damaged where it cannot be read. A run of which a
     file is damaged has no records, and the file as its error.
     """
-    plan, path = store.plan(suite), store.suite(suite) / "plan.json"
-    if plan is None:
+    own, path = store.plan(suite), store.suite(suite) / "plan.json"
+    if own is None:
         archive, plans = path.with_name(ARCHIVE), "`bench run` writes one: run the suite, by its name or file, first"
         brings = f"`bench store import {archive} --results DIR` brings it with its runs to another folder"
         raise UserError(f"{path}: no plan; {brings if archive.is_file() else plans}")
-    plan = in_epochs(plan)
+    plan = in_epochs(own, Results(own, ()).named(own["baseline"]))
     stored: dict[str, dict[str, Any]] = {}
     methods = {entry["label"]: entry for entry in plan["methods"]}
     points = (*plan["settings"]["evaluate"]["curve"], 1.0)

@@ -28,7 +28,7 @@ def regimes_picture(results: Results) -> Picture | None:
         panel.set_xscale("log")
         panel.xaxis.set_major_locator(FixedLocator(list(one.budgets)))
         panel.xaxis.set_minor_locator(NullLocator())
-        panel.set_xticklabels([f"{budget:g}" for budget in one.budgets])
+        panel.set_xticklabels(list(one.numbers.values()))
         panel.set_ylim(limits(lines.values(), [0.0]))
         draw_lines(panel, results, styles, lines)
     caption = (

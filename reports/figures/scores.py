@@ -54,9 +54,9 @@ def against_noise(results: Results) -> Picture | None:
         return None
     sheet, styles = sheet_of_lines(results, list(panels.values()))
     titles = {entry["kind"]: entry["title"] for entry in results.noises.values()}
-    several, unit = len({budget for _, budget in panels}) > 1, results.plan["budget"]["unit"]
+    several = len({budget for _, budget in panels}) > 1
     for place, ((kind, budget), lines) in enumerate(panels.items()):
-        title = titles[kind] + f" ({budget:g} {unit})" * several
+        title = titles[kind] + f" ({results.told(budget)})" * several
         panel = sheet.panel(place, xlabel=f"{plain(title)}, % of pairs", ylabel=beside(sheet, label))
         _draw_with_seaborn(panel, styles, lines)
         draw_bars(panel, styles, lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bench.store.selection import LAST
-from reports.epochs import baseline_epochs, epochs_unit
+from reports.epochs import baseline_epochs
 from reports.figures.chosen import about_others
 from reports.figures.figure_style import finish, plain
 from reports.figures.lines import Lines, bars, beside, draw_lines, limits, lines_over, sheet_of_lines
@@ -45,10 +45,9 @@ def _end(results: Results, noise: str) -> tuple[float, str]:
     """The end of a block's axis, and what it counts: of other budgets than epochs, those that the baseline gets."""
     plan = results.plan
     if plan["budget"]["kind"] == "epochs":
-        unit = plan["budget"]["unit"]  # another one counts those of the baseline
-        return results.budget(noise), unit if unit == "epochs" else f"budget, {unit}"
+        return results.budget(noise), "epochs"
     epochs = baseline_epochs(plan).get(noise)
-    return (epochs, f"budget, {epochs_unit(plan)}") if epochs else (100.0, "% of the budget")
+    return (epochs, f"budget, epochs of {results.named(results.baseline)}") if epochs else (100.0, "% of the budget")
 
 
 def _metric(task: str) -> str:

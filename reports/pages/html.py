@@ -175,7 +175,7 @@ def _by_budget(results: Results, table: Table) -> dict[str, Table]:
     """A table for each budget of the suite, the longest first; rows of no noise stand in all."""
     budgets = {row.group: results.budget(row.group) for row in table.rows if row.group in results.noises}
     return {
-        f"{budget:g} {results.plan['budget']['unit']}": replace(
+        results.told(budget): replace(
             table, rows=tuple(row for row in table.rows if budgets.get(row.group, budget) == budget)
         )
         for budget in sorted(set(budgets.values()), reverse=True)

@@ -38,7 +38,7 @@ def budgets_page(parts: Sequence[Sequence[str]]) -> str:
 
 
 def _table(results: Results, one: Regimes, measure: Measure | None) -> list[str]:
-    last, unit = one.contrasts[-1], markdown(one.unit)
+    last = one.contrasts[-1]
     others = sorted(last.ranked, key=lambda label: -last.gains[label].value if label in last.gains else 1.0)
     labels = [last.baseline, *(label for label in others if label != last.baseline), *filter(None, [last.oracle])]
     shares = [cells_under(results, each.noise, measure, labels) if measure else {} for each in one.contrasts]
@@ -48,7 +48,7 @@ def _table(results: Results, one: Regimes, measure: Measure | None) -> list[str]
     for label in labels:
         gains = [_gain(one, budget, each, label) for budget, each in zip(one.budgets, one.contrasts, strict=True)]
         rows.append([markdown(results.named(label)), *gains, *(learned[label] if measured else ())])
-    heads = [f"{budget:g} {unit}" for budget in one.budgets]
+    heads = [markdown(results.told(budget)) for budget in one.budgets]
     head = ["", *heads, *(f"memorised, {text}" for text in heads if measured)]
     return [f"### {markdown(one.noise)}", "", *markdown_table(head, rows)]
 

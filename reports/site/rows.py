@@ -131,7 +131,7 @@ def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
                 noise=noise,
                 rate=entry["rate"],
                 fidelity=computed.fidelity.get(label, STATED) if computed else about["fidelity"],
-                budget=_budget(results.budget(noise), results.plan["budget"]["unit"]),
+                budget=_budget(results.budget(noise), results.plan["budget"]["kind"]),
                 hardware="; ".join(sorted(filter(None, set(map(hardware, runs))))) or "unknown",
                 measure=f"{measure.column.group} {measure.column.label}",
                 higher_is_better=bool(measure.column.higher_is_better),
@@ -146,6 +146,6 @@ def board_rows(name: str, source: Source) -> Iterator[BoardRow]:
             )
 
 
-def _budget(value: float, unit: str) -> str:
+def _budget(value: float, kind: str) -> str:
     """ "20 epochs", "210 GFLOPs"."""
-    return f"{show(value, 'flops')}FLOPs" if unit == "FLOPs" else f"{value:g} {unit}"
+    return f"{show(value, 'flops')}FLOPs" if kind == "flops" else f"{value:g} {kind.replace('_', ' ')}"

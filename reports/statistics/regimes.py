@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,8 +16,9 @@ class Regimes:
     """One noise at every budget of the suite, the smallest first."""
 
     noise: str  #: without the budget: "40 % shuffled captions"
-    unit: str  #: of the budgets, such as "epochs"
-    budgets: tuple[float, ...]
+    unit: str  #: of `numbers`, such as "epochs"
+    numbers: Mapping[float, str]  #: budget -> as it is told
+    budgets: tuple[float, ...]  #: in the unit of the suite's
     contrasts: tuple[Contrast, ...]  #: one a budget
     clean: Contrast | None = None  #: clean pairs at the largest budget
 
@@ -54,12 +56,12 @@ class Regimes:
             since = {label: self.since(label, better) for label in last.gains}
             known = ((label, budget) for label, budget in since.items() if budget is not None)
             named = [
-                f"{results.named(label)} from {budget:g} on{on_clean(self.clean, label, ' (', ')')}"
+                f"{results.named(label)} from {self.numbers[budget]} on{on_clean(self.clean, label, ' (', ')')}"
                 for label, budget in known
             ]
             base = results.named(results.baseline)
             parts.append(f"significantly {word} than {base}: {', '.join(named) or 'no method'}")
-        ends = f"{self.tested[0]:g} to {self.tested[-1]:g} {self.unit}"
+        ends = f"{self.numbers[self.tested[0]]} to {self.numbers[self.tested[-1]]} {self.unit}"
         return f"{self.noise}, {ends}: {'; '.join(parts)} (Holm over methods and budgets)."
 
 
@@ -72,14 +74,17 @@ def regimes(results: Results) -> list[Regimes]:
         if "budget" in block:
             key = (block["towers"], block["kind"], block["rate"])
             found.setdefault(key, {})[block["budget"]] = contrast
-    return [
-        Regimes(
-            next(iter(of.values())).noise.rpartition(", ")[0],
-            str(results.plan["budget"]["unit"]),
-            tuple(sorted(of)),
-            tuple(of[budget] for budget in sorted(of)),
-            contrasts.get(results.clean(of[max(of)].noise) or ""),
-        )
-        for of in found.values()
-        if len(of) > 1
-    ]
+    return [_regimes(results, of, contrasts) for of in found.values() if len(of) > 1]
+
+
+def _regimes(results: Results, of: Mapping[float, Contrast], contrasts: Mapping[str, Contrast]) -> Regimes:
+    last = of[max(of)].noise
+    told = {budget: results.told(budget) for budget in sorted(of)}
+    return Regimes(
+        last.removesuffix(f", {told[max(of)]}"),
+        told[max(of)].partition(" ")[2],
+        {budget: text.partition(" ")[0] for budget, text in told.items()},
+        tuple(told),
+        tuple(of[budget] for budget in told),
+        contrasts.get(results.clean(last) or ""),
+    )

@@ -198,6 +198,8 @@ def _tuned(results: Results, noise: str, rows: Sequence[str]) -> Check:
     elif outcome == "unknown":
         found = "where the best trials lie in their spaces is not stored" if tuned else "no entry was tuned"
     if edges:
-        saw, read = tuned["rungs"][-1]["budget"], f"{results.budget(noise):g} {results.plan['budget']['unit']}"
+        budgets = [tuned["rungs"][-1]["budget"], f"{results.budget(noise):g} {results.plan['budget']['unit']}"]
+        told = [results.told(budget) for budget in budgets]
+        saw, read = told if told[0] != budgets[0] else budgets  # in one unit
         found += f"; the trials had at most {saw}, and the runs have {read}" if saw != read else ""
     return Check("tuned", outcome, found, "unequal tuning, not robustness")

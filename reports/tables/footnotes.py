@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.store.pack import of_changed_code
 from bench.store.selection import LAST
-from reports.epochs import baseline_epochs, epochs_unit
+from reports.epochs import baseline_epochs, short
 from reports.plan_fields import TEACHERS, TREATMENTS, begins_at
 from reports.results import Results, RunResult, once, uses
 from reports.statistics.chance import LEARNED
@@ -77,7 +77,7 @@ def footnotes(results: Results, rows: Sequence[Row]) -> tuple[str, ...]:
 def context(results: Results) -> tuple[str, ...]:
     """Budget, treatments and noise of the data, and whether protocol, data, runner and environment were one."""
     return (
-        _budget(results.plan),
+        _budget(results),
         *_starts(results),
         *_treatments(results),
         *_selections(results),
@@ -175,14 +175,15 @@ def planned_seeds(results: Results) -> str:
     return f"n = {len(seeds)} seed{'s' * (len(seeds) > 1)} ({', '.join(map(str, seeds))}{less})"
 
 
-def _budget(plan: Mapping[str, Any]) -> str:
-    budget = plan["budget"]
+def _budget(results: Results) -> str:
+    plan, budget = results.plan, results.plan["budget"]
     values = ", ".join(f"{value:g}" for value in budget.get("values", [budget["value"]]))
     one = "Budgets" if "values" in budget else "Budget of every run"
     text = f"{one}: {values} {budget['unit']}"
-    text += f" ({', '.join(f'{value:g}' for value in budget['flops'])} FLOPs)" if "flops" in budget else ""
-    if budget["kind"] == "flops" and len(epochs := {*baseline_epochs(plan).values()}) == 1:
-        text += f" ({epochs.pop():.3g} {epochs_unit(plan)})"
+    if "told" in budget:
+        text += f" ({', '.join(map(results.told, budget['values']))})"
+    elif budget["kind"] == "flops" and len(epochs := {*baseline_epochs(plan).values()}) == 1:
+        text += f" ({short(epochs.pop())} epochs of {results.named(results.baseline)})"
     rules = {
         "total": "; a method that starts from a reference run pays for it out of the same budget",
         "additional": "; a reference run that a method starts from is paid on top, and counted in its costs",

@@ -73,8 +73,8 @@ def _shown(value: Any) -> str:
 def _halved(tuning: Mapping[str, Any], results: Results) -> tuple[str, ...]:
     """Return what the trials of a plan with rungs saw."""
     first, *later = tuning["rungs"]
-    rounds = [f"{first['settings']} settings at {first['budget']}"]
-    rounds += [f"the best {rung['settings']} at {rung['budget']}" for rung in later]
+    rounds = [f"{first['settings']} settings at {results.told(first['budget'])}"]
+    rounds += [f"the best {rung['settings']} at {results.told(rung['budget'])}" for rung in later]
     seeds = ", ".join(str(seed) for seed in tuning["rungs"][-1]["seeds"])
     names = {"lr": "learning rates", "weight_decay": "weight decays"}
     ranges = [f"{text} {_range(tuning[name])}" for name, text in names.items() if tuning[name]]

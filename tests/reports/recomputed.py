@@ -107,8 +107,8 @@ def _told_in_epochs(plan: dict[str, Any]) -> dict[str, Any]:
     for block in plan["noises"]:
         if block["label"].endswith(" FLOPs"):
             steps = next(c["steps"] for c in plan["cells"] if (c["method"], c["noise"]) == ("clip", block["label"]))
-            block["budget"] = float(f"{steps / (plan['data']['rows'] // plan['settings']['train']['batch']):.3g}")
-            name = re.sub(r"[^ ]+ FLOPs$", f"{block['budget']:g} epochs of CLIP", block["label"])
+            epochs = float(f"{steps / (plan['data']['rows'] // plan['settings']['train']['batch']):.3g}")
+            name = re.sub(r"[^ ]+ FLOPs$", f"{epochs:g} epochs of CLIP", block["label"])
             names[block["label"]] = block["label"] = name
     for cell in plan["cells"]:
         cell["noise"] = names.get(cell["noise"], cell["noise"])
@@ -137,4 +137,5 @@ def _check_over_budgets(
         for sign, part in zip((1, -1), parts.groups(), strict=True):
             since = [*takewhile(lambda noise, row=label, own=sign: signs.get((row, noise)) == own, longest_first)]
             told = re.search(rf"(?:^|, ){re.escape(name)} from (\S+) on", part)
-            assert (float(told[1]) if told else None) == (blocks[since[-1]]["budget"] if since else None), label
+            begins = re.search(r", (\S+) epochs[^,]*$", since[-1])[1] if since else None
+            assert (told[1] if told else None) == begins, label

@@ -26,6 +26,7 @@ from reports.statistics.regimes import regimes
 from reports.tables.footnotes import context
 from reports.tables.suite_tables import tables
 from reports.tables.table import signed
+from reports.tables.tuning import tuning_table
 
 from . import stores
 
@@ -47,10 +48,10 @@ def results(store: Store) -> Results:
     return load(SUITE, store)
 
 
-def test_budgets_in_flops_are_told_as_epochs_of_the_baseline(store: Store, tmp_path: Path) -> None:
-    """An epoch of 4,500 pairs in batches of 128 has 35 steps; a footnote has the FLOPs."""
-    flops = Store(Path(shutil.copytree(store.root, tmp_path / "flops")))
-    plan: Any = flops.plan(SUITE)
+@pytest.fixture
+def in_flops(store: Store) -> dict[str, Any]:
+    """The plan with budgets in FLOPs. An epoch of 4,500 pairs in batches of 128 has 35 steps."""
+    plan: Any = store.plan(SUITE)
     spent = {10.0: 2.82e11, 40.0: 9.4e11}
     names = {one["label"]: f"40 % shuffled captions, {spent[one['budget']]:g} FLOPs" for one in plan["noises"]}
     for cell in plan["cells"]:
@@ -61,21 +62,47 @@ def test_budgets_in_flops_are_told_as_epochs_of_the_baseline(store: Store, tmp_p
     plan["budget"] |= {"kind": "flops", "value": 9.4e11, "values": [2.82e11, 9.4e11], "unit": "FLOPs"}
     rungs = [{"budget": "2.82e+11 FLOPs", "settings": 4, "seeds": [1]}]
     plan["tuning"] = {"rungs": rungs, "rate": 0.4, "lr": None, "weight_decay": None, "methods": {}}
-    flops.write_plan(SUITE, plan)
+    plan["added"] = [["40 % shuffled captions, 9.4e+11 FLOPs", 3]]
+    return dict(plan)
+
+
+def test_budgets_in_flops_are_told_as_epochs_of_the_baseline(
+    store: Store, in_flops: dict[str, Any], tmp_path: Path
+) -> None:
+    flops = Store(Path(shutil.copytree(store.root, tmp_path / "flops")))
+    flops.write_plan(SUITE, in_flops)
     told = load(SUITE, flops)
     assert list(told.noises) == [f"40 % shuffled captions, {one} epochs of CLIP" for one in ("40", "12.1")]
     (found,) = regimes(told)
-    assert (found.unit, found.budgets) == ("epochs of CLIP", (12.1, 40.0))
+    assert (found.noise, found.unit, found.budgets) == ("40 % shuffled captions", "epochs of CLIP", (2.82e11, 9.4e11))
+    assert found.numbers == {2.82e11: "12.1", 9.4e11: "40"}
+    assert "40 % shuffled captions, 12.1 to 40 epochs of CLIP: significantly better" in found.sentence(told)
     assert {label for label, _ in found.significant}, "every run has the block of its plan"
-    assert told.plan["tuning"]["rungs"][0]["budget"] == "12.1 epochs of CLIP"
-    assert context(told)[0].startswith("Budgets: 12.1, 40 epochs of CLIP (2.82e+11, 9.4e+11 FLOPs)")
-    single = {"kind": "flops", "value": 9.4e11, "unit": "FLOPs"}
-    noise = plan["noises"][0]["label"]
-    cells = [cell for cell in plan["cells"] if cell["noise"] == noise]
-    about = context(Results({**plan, "budget": single, "cells": cells}, ()))[0]
-    assert about == "Budget of every run: 9.4e+11 FLOPs (40 epochs of CLIP)."
-    several = {**plan, "noises": [{**one, "towers": str(at)} for at, one in enumerate(plan["noises"])]}
-    assert in_epochs(several) is several, "an epoch costs another number of FLOPs on other towers"
+    assert told.plan["added"] == [("40 % shuffled captions, 40 epochs of CLIP", 3)]
+    assert told.budget("40 % shuffled captions, 40 epochs of CLIP") == 9.4e11
+    page = " ".join(context(told))
+    assert "Budgets: 2.82e+11, 9.4e+11 FLOPs (12.1 epochs of CLIP, 40 epochs of CLIP)" in page
+    assert "4 settings at 12.1 epochs of CLIP" in " ".join(tuning_table(told).footnotes)
+
+
+def test_budgets_in_flops_stay_where_epochs_do_not_tell_them_apart(in_flops: dict[str, Any]) -> None:
+    assert in_epochs(in_flops, "CLIP") is not in_flops
+    several = {**in_flops, "noises": [{**one, "towers": str(at)} for at, one in enumerate(in_flops["noises"])]}
+    alike = {**in_flops, "cells": [{**cell, "steps": 1400} for cell in in_flops["cells"]]}
+    untrained = {**in_flops, "cells": [{**cell, "steps": 0} for cell in in_flops["cells"]]}
+    unknown = {**in_flops, "cells": [cell for cell in in_flops["cells"] if cell["method"] != "clip"]}
+    no_batch = {**in_flops, "settings": {**in_flops["settings"], "train": {"batch": 0}}}
+    for plan in (several, alike, untrained, unknown, no_batch):
+        assert in_epochs(plan, "CLIP") is plan
+
+
+def test_a_single_budget_in_flops_is_told_in_a_footnote(in_flops: dict[str, Any]) -> None:
+    """Of a baseline that trains on half of the pairs, whose passes are shorter."""
+    block = in_flops["noises"][0]
+    cells = [{**cell, "kept_rows": 2250} for cell in in_flops["cells"] if cell["noise"] == block["label"]]
+    budget = {"kind": "flops", "value": 9.4e11, "unit": "FLOPs"}
+    about = context(Results({**in_flops, "budget": budget, "cells": cells}, ()))[0]
+    assert about == "Budget of every run: 9.4e+11 FLOPs (82.4 epochs of CLIP)."
 
 
 def test_what_is_significant_is_what_holm_over_both_leaves(results: Results) -> None:

@@ -185,6 +185,24 @@ def test_the_mode_follows_the_umask_whatever_the_writer_makes(tmp_path: Path, in
     assert modes == {0o666 & ~umask}
 
 
+@pytest.mark.parametrize(
+    "command", ["check clip --report", "noise show smoke --html", "noise audit 0 --csv", "inspect state 0 zeta --html"]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(command: str, tmp_path: Path) -> None:
+    """Also a link to a device, which must not be replaced."""
+    option = command.split()[-1]
+    for number, target in enumerate((Path("/dev/null"), tmp_path)):
+        link = tmp_path / f"link{number}"
+        link.symlink_to(target)
+        result = CliRunner().invoke(app, [*command.split(), str(link)])
+        said = f"{option} {link}: cannot be written: it is a folder, a pipe or a device; name a file"
+        assert (str(result.exception), result.output) == (said, "")
+    result = CliRunner().invoke(app, [*command.split(), str(tmp_path / "new" / "file")])
+    assert str(result.exception).endswith(f"cannot be written: there is no folder {tmp_path / 'new'}")
+    assert not (tmp_path / "new").exists()
+    assert Path("/dev/null").is_char_device()
+
+
 def test_a_device_is_never_replaced(tmp_path: Path) -> None:
     """The superuser may rename over a device; a link to one in a store is replaced, as any damaged file."""
     null, link = Path("/dev/null"), tmp_path / "link"
@@ -193,16 +211,7 @@ def test_a_device_is_never_replaced(tmp_path: Path) -> None:
         os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     with pytest.raises(UserError, match=rf"^{null}: is a device, not a file; name another path$"):
         files.write_bytes(null, b"x")
-    for target in (null, tmp_path):
-        link.unlink(missing_ok=True)
-        link.symlink_to(target)
-        result = CliRunner().invoke(app, ["check", "clip", "--report", str(link)])
-        assert isinstance(result.exception, UserError)
-        assert "link: cannot be written: it is a folder, a pipe or a device; name a file" in str(result.exception)
-        assert result.output == "", "it is refused before the checks"
-    assert null.is_char_device()
     (tmp_path / "real").write_bytes(b"")
-    link.unlink()
     link.symlink_to(tmp_path / "real")
     write_file(link, "x")
     assert link.is_symlink()

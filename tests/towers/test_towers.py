@@ -285,7 +285,7 @@ def test_recomputing_keeps_fewer_activations(towers: dict[str, dict[str, Any]]) 
 def test_compiled_blocks_compute_the_same() -> None:
     plain, compiled = (build(run_on({"vocabulary": 300}))[0] for _ in range(2))
     compile_blocks(compiled, CPU)
-    with torch.no_grad():  # gradients are compared below
+    with torch.no_grad():  # trainings are compared below
         actual, expected = (made.encode_text(made.tokenize(TEXTS)) for made in (compiled, plain))
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     (block,) = blocks(compiled.text)
