@@ -162,6 +162,11 @@ def write_split(folder: Path, drawings: Sequence[Drawing], side: int, beside: Be
     (folder / "nshards.txt").write_text("1")
 
 
+def captions(drawing: Drawing, _key: str) -> dict[str, bytes]:
+    """The captions of a drawing, a line each."""
+    return {"txt": "\n".join(drawing.captions).encode()}
+
+
 def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     """A member without times or owners, so that the same pictures give the same bytes."""
     member = tarfile.TarInfo(name)
@@ -198,15 +203,17 @@ def main() -> None:
         paths = [folder / f"{number:05d}.tar" for number in range(options.shards)]
         written = list(pool.map(write_shard, paths, range(options.shards), parts, [options.size] * options.shards))
     home = options.out / "evaluation" / "wds_drawings"
-    label = lambda drawing, _: {"cls": str(classes.index(drawing.label)).encode()}  # noqa: E731
-    write_split(home / "train", labelled, options.size, label)
-    write_split(home / "test", test, options.size, label)
+
+    def of_class(drawing: Drawing, _key: str) -> dict[str, bytes]:
+        return {"cls": str(classes.index(drawing.label)).encode()}
+
+    write_split(home / "train", labelled, options.size, of_class)
+    write_split(home / "test", test, options.size, of_class)
     (home / "classnames.txt").write_text("".join(f"{name_words(label)}\n" for label in classes))
     templates = ("a drawing of {c}.", "clip art of {c}.", "{c}")
     (home / "zeroshot_classification_templates.txt").write_text("".join(f"{one}\n" for one in templates))
     (home / "dataset_type.txt").write_text("classification")
     home = options.out / "evaluation" / "wds_drawings_captions"
-    captions = lambda drawing, _: {"txt": "\n".join(drawing.captions).encode()}  # noqa: E731  a line each
     write_split(home / "test", test, options.size, captions)
     (home / "dataset_type.txt").write_text("retrieval")
     print(

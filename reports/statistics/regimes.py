@@ -17,10 +17,13 @@ class Regimes:
 
     noise: str  #: without the budget: "40 % shuffled captions"
     unit: str  #: of `numbers`, such as "epochs"
-    numbers: Mapping[float, str]  #: budget -> as it is told
-    budgets: tuple[float, ...]  #: in the unit of the suite's
+    numbers: Mapping[float, str]  #: budget, in the unit of the suite's -> as it is told; the smallest first
     contrasts: tuple[Contrast, ...]  #: one a budget
     clean: Contrast | None = None  #: clean pairs at the largest budget
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        return tuple(self.numbers)
 
     @cached_property
     def significant(self) -> dict[tuple[str, float], Difference]:
@@ -84,7 +87,6 @@ def _regimes(results: Results, of: Mapping[float, Contrast], contrasts: Mapping[
         last.removesuffix(f", {told[max(of)]}"),
         told[max(of)].partition(" ")[2],
         {budget: text.partition(" ")[0] for budget, text in told.items()},
-        tuple(told),
         tuple(of[budget] for budget in told),
         contrasts.get(results.clean(last) or ""),
     )
