@@ -36,7 +36,9 @@ def test_a_users_file_is_checked_and_reported(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MINE)
     result = CliRunner().invoke(app, ["check", str(tmp_path / "mine.py"), "--report", str(tmp_path / "a.json")])
     assert result.exit_code == 0, result.output
-    rows = {line.split()[0]: line.split()[1] for line in result.stdout.splitlines()[1:-1]}
+    _, *lines, _, written_to = result.stdout.splitlines()
+    assert written_to == str(tmp_path / "a.json")
+    rows = {line.split()[0]: line.split()[1] for line in lines}
     assert rows == {"card": "passed", "identities": "skipped", "tiles": "passed", "scalars": "passed"}
     assert "declares none" in result.stdout
     written = json.loads((tmp_path / "a.json").read_text())
