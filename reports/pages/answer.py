@@ -1,4 +1,4 @@
-"""The answer of a suite in sentences: which methods are better than the baseline, and what the seeds can show."""
+"""The answer of a suite: which methods are better than the baseline, under which noise, and at what cost."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from reports.results import Results
 from reports.statistics.chance import unlearned
 from reports.statistics.contrasts import Contrast, headline_contrasts, on_clean, tested_contrasts
 from reports.statistics.paired import LEVEL, MINIMUM, mean
-from reports.statistics.power import MAX_SEEDS, POWER, seeds_for
+from reports.statistics.power import MAX_SEEDS, seeds_for
 from reports.statistics.regimes import regimes
 from reports.statistics.validity import NAMED, QUESTION, validity
 from reports.tables.suite_tables import ALIKE, relative_costs, spent
 from reports.tables.table import show, signed
-from reports.tables.vs_baseline import interval, resolution_text
+from reports.tables.vs_baseline import interval
 from reports.vocabulary import metric_label
 
 MANY_SEEDS = 10  #: beyond these, more seeds are not suggested
@@ -132,13 +132,6 @@ def _seconds(results: Results) -> float:
     return seconds
 
 
-def answers(results: Results) -> list[str]:
-    """One paragraph per noise: who is significantly better or worse, by how much, what the seeds can detect."""
-    known = headline_contrasts(results)
-    contrasts = {one.noise: one for one in known}
-    return [_answer(results, one, contrasts.get(results.clean(one.noise) or "")) for one in known]
-
-
 def validity_sentences(results: Results, rows: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Whether the comparison, and these rows in particular, can speak of robustness: a sentence per noise."""
     shown = (one for one in validity(results, rows) if one.noise in results.longest.noises)
@@ -146,12 +139,9 @@ def validity_sentences(results: Results, rows: tuple[str, ...] = ()) -> tuple[st
 
 
 def paragraphs(results: Results) -> tuple[str, ...]:
-    """What the seeds answer, a paragraph per noise; how good the last weights are; what the methods cost.
-
-    Of several budgets the longest of each noise; before them, from which budget on a method is better or worse.
-    """
+    """From which budget on a method is better or worse; how good the last weights are; what the methods cost."""
     over_budgets = [one.sentence(results) for one in regimes(results)]
-    return (*over_budgets, *answers(results.longest), *filter(None, [last_answer(results), cost_answer(results)]))
+    return (*over_budgets, *filter(None, [last_answer(results), cost_answer(results)]))
 
 
 def last_answer(results: Results) -> str:
@@ -183,57 +173,6 @@ def cost_answer(results: Results) -> str:
         return f"Cost: about the same for all methods, {' to '.join(ends)} {unit}."
     ends = dict.fromkeys(f"{costs[one]:.2f} ({results.named(one)})" for one in (least, most))
     return f"Cost: from {' to '.join(ends)} {unit}."
-
-
-def _answer(results: Results, contrast: Contrast, clean: Contrast | None) -> str:
-    base, lost = results.named(results.baseline), unlearned(results)[contrast.noise]
-    if results.baseline in lost:
-        return f"{contrast.noise}: {base} has not learned, so nothing is compared with it."
-    if not contrast.gains:
-        return f"{contrast.noise}: no test yet; it needs {MINIMUM} seeds that a method shares with {base}."
-    column = contrast.measure.column
-    score = f"{show(abs(mean(list(contrast.values[results.baseline].values()))), column.unit)} %"
-    verdicts = [_listed(results, contrast, word, clean) for word in ("better", "worse")]
-    rest = [label for label, test in contrast.gains.items() if not test.is_significant]
-    same = len(contrast.same.intersection(rest))
-    inconclusive = f"for {len(rest)} of {len(contrast.gains)} the difference is inconclusive"
-    verdicts.append(f"{inconclusive} ({same} of them practically the same)" if same else inconclusive)
-    if lost:
-        verdicts.append(f"{len(lost)} {'has' if len(lost) == 1 else 'have'} not learned, so not tested")
-    lower = "" if column.higher_is_better else " (lower is better)"
-    return f"{contrast.noise}: {base} scores {score}{lower}. {'; '.join(verdicts)}. {_detected(contrast)}".strip()
-
-
-def _detected(contrast: Contrast) -> str:
-    """What the seeds can detect, by the tests that are made; "" if no spread is known."""
-    one = contrast.detectable
-    if one is None:
-        return ""
-    family, alone = (
-        f"{100 * size:.1f} points" if size <= contrast.measure.column.most else "no difference"
-        for size in (one.adjusted, one.value)
-    )
-    what = f"{one.n} seeds detect {family} if all {one.rows} methods are tested, {alone} if only one is"
-    what += f" ({100 * POWER:.0f} % power)"
-    if not contrast.gap or not contrast.resolution:
-        return f"{what}."
-    gap = contrast.as_difference(contrast.gap).value
-    changes = f"{'gains' if contrast.gap.value >= 0 else 'loses'} {100 * abs(gap):.1f} points"
-    return (
-        f"{what}; training only on the clean pairs {changes}, {resolution_text(contrast.resolution)} times the latter."
-    )
-
-
-def _listed(results: Results, contrast: Contrast, word: str, clean: Contrast | None) -> str:
-    """Which methods have this verdict, the largest difference first."""
-    labels = [label for label in contrast.gains if word in contrast.verdicts(label)]
-    if not labels:
-        return f"{'No method' if word == 'better' else 'none'} is significantly {word}"
-    labels.sort(key=lambda label: -abs(contrast.gains[label].value))
-    named = [f"{results.named(label)} {_difference(contrast, label)}{on_clean(clean, label)})" for label in labels]
-    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-    count = f"{len(labels)} {'is' if len(labels) == 1 else 'are'}"
-    return f"{count} significantly {word}: {', '.join(named[:NAMED])}{more}"
 
 
 def _difference(contrast: Contrast, label: str) -> str:

@@ -59,18 +59,17 @@ def provenance(results: Results) -> str:
 
 
 def answer_section(results: Results, figure: Html) -> Html:
-    """The suite's question with its answer: a sentence, a row per noise, four checks and a figure; then details."""
+    """A question and its answer: a sentence, a row per noise, four checks, a figure; then budgets and cost."""
     head, *rows = scoreboard(results)
     said = together(html("<li>{}</li>", paragraph) for paragraph in paragraphs(results))
-    details = html('<details><summary>in sentences</summary><ul class="answer">{}</ul></details>', said)
     return html(
-        '<section id="answer"><h2>{}</h2><p class="verdict">{}</p>{}{}{}{}</section>',
+        '<section id="answer"><h2>{}</h2><p class="verdict">{}</p>{}{}{}<ul class="answer">{}</ul></section>',
         question(results),
         verdict(results),
         listed(head, rows) if rows else "",
         _checks(results),
         figure,
-        details,
+        said,
     )
 
 
