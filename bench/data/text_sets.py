@@ -1,18 +1,15 @@
-"""Finds rows with equal or disjoint sets of captions, among millions of rows at once."""
+"""Finds rows with equal or disjoint sets of captions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from bench import counter
-from bench.arrays import Ints, ragged
+from bench.arrays import Ints
 from bench.data.pairs import Pairs
-from bench.data.strings import TEXT_LISTS
+
+_BLOCK = 1 << 16  #: rows whose texts are in memory at a time
 
 
 @runtime_checkable
@@ -23,55 +20,25 @@ class ColumnPairs(Protocol):
         """Map rows [m] to a pyarrow Array of m lists of texts."""
 
 
-@dataclass(frozen=True)
-class TextSets:
-    """The caption sets of some rows. A text is a number, and equal numbers mean equal texts."""
+def kinds_of_sets(texts_of_each: Iterable[Iterable[str]]) -> list[int]:
+    """Return a number for each group of texts, equal for two groups with the same set of texts.
 
-    rows: Ints  #: [m], rising
-    starts: Ints  #: [m + 1]; row rows[i] has texts[starts[i]:starts[i + 1]]
-    texts: Ints  #: rising within a row, without repeats
+    Different sets get different numbers, except for collisions of 64-bit hashes.
+    """
+    sets = (repr(sorted(set(texts))).encode() for texts in texts_of_each)
+    return [int.from_bytes(blake2b(one, digest_size=8).digest(), "little") for one in sets]
 
-    @classmethod
-    def of(cls, pairs: Pairs, rows: Ints) -> TextSets:
-        """Read the captions of `rows` [m], which may be in any order."""
-        rows = np.sort(rows)
-        return cls.of_lists(rows, caption_lists(pairs, rows))
 
-    @classmethod
-    def of_lists(cls, rows: Ints, lists: Any) -> TextSets:
-        """`lists`: a pyarrow Array with a list of texts for each of `rows` [m], which rise."""
-        texts = lists.flatten().dictionary_encode().indices.to_numpy().astype(np.int64)
-        place = np.repeat(np.arange(len(rows)), np.diff(lists.offsets.to_numpy()))
-        order = np.lexsort((texts, place))
-        texts, place = texts[order], place[order]
-        once = np.ones(len(texts), bool)
-        once[1:] = (texts[1:] != texts[:-1]) | (place[1:] != place[:-1])
-        counts = np.bincount(place[once], minlength=len(rows))
-        return cls(rows, np.concatenate([[0], np.cumsum(counts)]), texts[once])
+def disjoint(pairs: Pairs, rows: Ints, others: Ints) -> int:
+    """Count the i at which rows[i] and others[i], both [k], have no caption in common."""
+    both = zip(in_blocks(pairs, rows), in_blocks(pairs, others), strict=True)
+    return sum(set(texts).isdisjoint(other) for texts, other in both)
 
-    def kinds(self, rows: Ints) -> npt.NDArray[np.uint64]:
-        """Return uint64 [k], equal for two of `rows` [k] if their caption sets are equal.
 
-        Different sets get different numbers, except for collisions of 64-bit sums. Each of `rows` is among `self.rows`.
-        """
-        if not len(self.rows):
-            return np.empty(0, np.uint64)
-        kinds = np.add.reduceat(counter.mix(self.texts.astype(np.uint64)), self.starts[:-1])
-        return kinds[np.searchsorted(self.rows, rows)]
-
-    def disjoint(self, rows: Ints, others: Ints) -> int:
-        """Count the i at which rows[i] and others[i] have no caption in common; both [k], each among `self.rows`."""
-        bound = int(self.texts.max(initial=0)) + 1
-        both = np.intersect1d(self._coded(rows, bound), self._coded(others, bound), assume_unique=True)
-        return len(rows) - len(np.unique(both // bound))
-
-    def _coded(self, rows: Ints, bound: int) -> Ints:
-        """Return i * `bound` + text for each text of each rows[i]."""
-        at = np.searchsorted(self.rows, rows)
-        counts = self.starts[at + 1] - self.starts[at]
-        coded: Ints = np.repeat(np.arange(len(rows)), counts) * bound
-        coded += self.texts[ragged(self.starts[at], counts)[0]]
-        return coded
+def in_blocks(pairs: Pairs, rows: Ints) -> Iterator[tuple[str, ...]]:
+    """Yield the texts of each of `rows` [k], which are read a block at a time."""
+    for start in range(0, len(rows), _BLOCK):
+        yield from of_rows(pairs, rows[start : start + _BLOCK])
 
 
 def of_rows(pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
@@ -79,10 +46,3 @@ def of_rows(pairs: Pairs, rows: Ints) -> list[tuple[str, ...]]:
     if isinstance(pairs, ColumnPairs):
         return [tuple(texts) for texts in pairs.caption_lists(rows).to_pylist()]
     return [pairs.captions(row) for row in rows.tolist()]
-
-
-def caption_lists(pairs: Pairs, rows: Ints) -> Any:
-    """Return the captions of `rows` [m] as a pyarrow Array of m lists."""
-    if isinstance(pairs, ColumnPairs):
-        return pairs.caption_lists(rows)
-    return pa.array([pairs.captions(row) for row in rows.tolist()], TEXT_LISTS)

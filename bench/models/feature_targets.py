@@ -22,7 +22,7 @@ from bench.data import Pairs, evaluation, photo, shards
 from bench.data.evaluation import CLASS, EvaluationPairs
 from bench.data.shards import ShardPairs
 from bench.data.strings import TEXT_LISTS, Strings
-from bench.data.text_sets import caption_lists
+from bench.data.text_sets import ColumnPairs, of_rows
 from bench.errors import UserError, one_line
 from bench.evaluation.pixels import batches
 from bench.evaluation.zero_shot import class_prompts
@@ -119,7 +119,11 @@ def evaluation_target(name: str, folder: Path, preparation: ImagePreparation) ->
 
 
 def _target(pairs: Pairs, folder: Path, **more: Any) -> Target:
-    captions = caption_lists(pairs, np.arange(len(pairs)))
+    rows = np.arange(len(pairs))
+    if isinstance(pairs, ColumnPairs):
+        captions = pairs.caption_lists(rows)
+    else:
+        captions = pa.array(of_rows(pairs, rows), TEXT_LISTS)
     captions = pa.concat_arrays(captions.chunks) if hasattr(captions, "chunks") else captions
     return Target(pairs, folder, Strings.of(pairs.keys), captions.cast(TEXT_LISTS), **more)
 

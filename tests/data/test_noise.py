@@ -23,7 +23,7 @@ from bench.data import MemoryPairs
 from bench.data.noise.imported import import_ncr
 from bench.data.noise.manifest import Noise, caption_choice, noisy_mask
 from bench.data.noise.shuffled import Resampled, shuffled_captions
-from bench.data.text_sets import TextSets
+from bench.data.text_sets import disjoint, in_blocks, kinds_of_sets
 from bench.errors import UserError
 
 from .captions import draw_captions
@@ -168,13 +168,12 @@ def test_sets_of_captions_compare_as_sets(texts, order):
     pairs = pairs_of(texts)
     rows = np.array(order.sample(range(len(texts)), order.randint(1, len(texts))))
     others = np.array(order.sample(rows.tolist(), len(rows)))
-    sets = TextSets.of(pairs, rows)
-    kinds = sets.kinds(rows).tolist()
+    kinds = kinds_of_sets(in_blocks(pairs, rows))
     for i, row in enumerate(rows.tolist()):
         for j, other in enumerate(rows.tolist()):
             assert (kinds[i] == kinds[j]) == (set(texts[row]) == set(texts[other]))
     expected = sum(set(texts[a]).isdisjoint(texts[b]) for a, b in zip(rows.tolist(), others.tolist(), strict=True))
-    assert sets.disjoint(rows, others) == expected
+    assert disjoint(pairs, rows, others) == expected
 
 
 def test_a_majority_of_equal_captions_is_refused():

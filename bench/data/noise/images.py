@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from bench.arrays import Ints, ragged
 from bench.data.pairs import Pairs
 from bench.data.strings import Strings
-from bench.data.text_sets import TextSets, caption_lists
+from bench.data.text_sets import in_blocks, kinds_of_sets
 
 
 @runtime_checkable
@@ -56,15 +57,11 @@ class ImageRows:
         image[self.rows] = np.repeat(np.arange(len(self)), np.diff(self.starts))
         return image
 
-    def text_sets(self, pairs: Pairs, images: Ints) -> TextSets:
-        """Return the captions of `images` [k], each with those of all of its rows."""
-        images = np.sort(images)
+    def kinds(self, pairs: Pairs, images: Ints) -> list[int]:
+        """Return a number for each of `images` [k], equal for two whose rows have the same set of captions."""
         places, _ = self._inside(images)
-        lists = caption_lists(pairs, self.rows[places])
-        per_row = np.concatenate([[0], np.cumsum(np.diff(lists.offsets.to_numpy()))])
-        rows_before = np.concatenate([[0], np.cumsum(self.starts[images + 1] - self.starts[images])])
-        whole = pa.LargeListArray.from_arrays(pa.array(per_row[rows_before], pa.int64()), lists.flatten())
-        return TextSets.of_lists(images, whole)
+        texts, counts = in_blocks(pairs, self.rows[places]), self.starts[images + 1] - self.starts[images]
+        return kinds_of_sets(chain.from_iterable(islice(texts, count)) for count in counts.tolist())
 
     def swapped(self, images: Ints, donors: Ints) -> tuple[Ints, Ints]:
         """Return all rows of `images` [k], and the rows of `donors` [k] whose captions they take.

@@ -12,7 +12,7 @@ from bench.catalogue.index_files import IndexFile, find_index_file
 from bench.data.noise.images import ImageRows
 from bench.data.noise.manifest import Noise, NoiseManifest
 from bench.data.pairs import Pairs
-from bench.data.text_sets import TextSets
+from bench.data.text_sets import disjoint
 from bench.errors import UserError, one_line
 from bench.hashing import file_hash
 from bench.suite.noise_settings import NoiseSettings
@@ -52,7 +52,7 @@ def import_ncr(path: Path, pairs: Pairs, rate: float | None = None) -> NoiseMani
         what = "images have the captions of another" if by_image else "captions are at another image"
         fault = f"{realised:.1%} of its {what}, noise.rates says {rate:.1%}"
         raise UserError(f"{path}: {fault}; give each rate its own file, in the same order")
-    lost = TextSets.of(pairs, rows).disjoint(rows, donors)
+    lost = disjoint(pairs, rows, donors)
     rate = realised if rate is None else rate
     notes = {"unit": "image" if by_image or own[-1] == n - 1 else "caption", "sha256": sha256}
     notes |= {"published": file.name} if file else {}

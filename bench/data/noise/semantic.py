@@ -9,7 +9,7 @@ from bench.arrays import Floats, Ints
 from bench.data.noise.manifest import NoiseManifest, first_rows
 from bench.data.noise.shuffled import derangement_cycle
 from bench.data.pairs import Pairs
-from bench.data.text_sets import TextSets
+from bench.data.text_sets import disjoint
 
 SPLIT_ROUNDS = 5  #: iterations in which a group of rows is split
 DECIMALS = 6  #: of compared products, so that their last bits do not matter
@@ -53,7 +53,7 @@ def semantic_swap(pairs: Pairs, rate: float, seed: int, leaf: int, vectors: str)
     if len(rows):
         notes |= {"mean_cosine": float(cosines.mean()), "mean_cosine_of_shuffled_captions": float(others.mean())}
         notes |= {"nearly_right": float((cosines >= SYNONYMOUS_COSINE).mean())}
-    lost = TextSets.of(pairs, order).disjoint(rows, donors)
+    lost = disjoint(pairs, rows, donors)
     return NoiseManifest.of(pairs, "semantic_swap", rate, seed, rows, donors, lost, notes=notes)
 
 

@@ -12,7 +12,7 @@ from bench.arrays import Ints
 from bench.data.noise.images import ImageRows
 from bench.data.noise.manifest import Noise, NoiseManifest, check_rate, first_rows
 from bench.data.pairs import Pairs
-from bench.data.text_sets import TextSets
+from bench.data.text_sets import disjoint, in_blocks, kinds_of_sets
 from bench.errors import UserError
 
 
@@ -59,10 +59,9 @@ def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     exists.
     """
     order = first_rows(pairs, rate, seed)
-    texts = TextSets.of(pairs, order)
-    rows = derangement_cycle(order.tolist(), texts.kinds(order).tolist(), f"{pairs.name} at rate {rate:g}")
+    rows = derangement_cycle(order.tolist(), kinds_of_sets(in_blocks(pairs, order)), f"{pairs.name} at rate {rate:g}")
     donors = np.roll(rows, -1)
-    return NoiseManifest.of(pairs, "shuffled_captions", rate, seed, rows, donors, texts.disjoint(rows, donors))
+    return NoiseManifest.of(pairs, "shuffled_captions", rate, seed, rows, donors, disjoint(pairs, rows, donors))
 
 
 def shuffled_images(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
@@ -75,10 +74,10 @@ def shuffled_images(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     check_rate(rate)
     images = ImageRows.of(pairs)
     order = counter.hash_order(images.keys, str(seed).encode())[: round(rate * len(images))]
-    kinds = images.text_sets(pairs, order).kinds(order).tolist()
-    ordered = derangement_cycle(order.tolist(), kinds, f"{pairs.name} at rate {rate:g}", "images")
+    what = f"{pairs.name} at rate {rate:g}"
+    ordered = derangement_cycle(order.tolist(), images.kinds(pairs, order), what, "images")
     rows, donors = images.swapped(ordered, np.roll(ordered, -1))
-    lost = TextSets.of(pairs, rows).disjoint(rows, donors)
+    lost = disjoint(pairs, rows, donors)
     return NoiseManifest.of(pairs, "shuffled_images", rate, seed, rows, donors, lost)
 
 
