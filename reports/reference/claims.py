@@ -56,10 +56,11 @@ class PaperClaims(_Model):
 
 
 class Part(_Model):
-    """The mean over all data sets that are measured with a task, or a family of tasks, and a metric."""
+    """The mean over the data sets that are measured with a task, or a family of tasks, and a metric."""
 
     task: str
     metric: str
+    datasets: tuple[str, ...] = ()  #: only these; all if empty
 
 
 class ClaimMeasure(_Model):
@@ -139,7 +140,8 @@ def claim_measure(results: Results, wanted: ClaimMeasure) -> Measure | None:
 
 def numbers_of(results: Results, part: Part) -> list[tuple[str, str, str]]:
     """Return the data set, task and metric of each stored number that a part averages."""
-    return [one for one in results.measures if part.task in (one[1], family(one[1])) and one[2] == part.metric]
+    fitting = [one for one in results.measures if part.task in (one[1], family(one[1])) and one[2] == part.metric]
+    return [one for one in fitting if not part.datasets or one[0] in part.datasets]
 
 
 def _noises(results: Results, paper: PaperClaims) -> Iterator[str | float]:

@@ -9,7 +9,17 @@ from bench.console.markup import markdown, markdown_table
 from reports.headlines import primary
 from reports.pages.answer import validity_sentences
 from reports.papers.layouts import PAPERS
-from reports.reference.claims import NOT_RUN, VERDICTS, ClaimMeasure, Claims, Judged, PaperClaims, judge, numbers_of
+from reports.reference.claims import (
+    NOT_RUN,
+    VERDICTS,
+    ClaimMeasure,
+    Claims,
+    Judged,
+    PaperClaims,
+    claim_measure,
+    judge,
+    numbers_of,
+)
 from reports.results import Results
 from reports.statistics.paired import MINIMUM
 from reports.statistics.power import POWER
@@ -58,7 +68,7 @@ def claims_part(results: Results, claims: Claims) -> ClaimsPart:
         *(
             f"- {markdown(one.label)}: {_averaged(results, one)}."
             for name, one in claims.measures.items()
-            if name in used
+            if name in used and claim_measure(results, one)
         ),
     ]
     for name, of_paper in by_paper.items():
@@ -99,7 +109,7 @@ def _sums(counts: Sequence[Sequence[int]]) -> list[int]:
 def _averaged(results: Results, wanted: ClaimMeasure) -> str:
     """The data sets over which each part of a measure is the mean."""
     sets = (dict.fromkeys(dataset for dataset, *_ in numbers_of(results, part)) for part in wanted.parts)
-    parts = (f"{part.metric} over {', '.join(own) or 'no set'}" for part, own in zip(wanted.parts, sets, strict=True))
+    parts = (f"{part.metric} over {', '.join(own)}" for part, own in zip(wanted.parts, sets, strict=True))
     return markdown("the mean of " + "; and of ".join(parts))
 
 

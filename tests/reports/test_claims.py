@@ -27,11 +27,13 @@ from reports.reference.claims import (
     Part,
     claim_measure,
     judge,
+    numbers_of,
     read_claims,
 )
 from reports.reference.claims_page import claims_part, claims_text
 from reports.results import Results, load
 from reports.tables.table import signed
+from reports.vocabulary import family
 
 from . import stores
 
@@ -101,12 +103,26 @@ def test_every_paper_has_claims_and_every_row_is_one_of_the_suite() -> None:
 
 
 def test_every_measure_is_one_that_the_suite_makes(three: Store) -> None:
-    results = load(SUITE, three)
-    for name, measure in read_claims(PUBLISHED).measures.items():
-        own = claim_measure(results, measure)
+    results, claims = load(SUITE, three), read_claims(PUBLISHED)
+    used = {one.measure for paper in claims.judged_by(SUITE).papers.values() for one in paper.claims}
+    assert len(used) == 5
+    for name in used:
+        own = claim_measure(results, claims.measures[name])
         assert own is not None, name
         assert own.comparable
+    for paper in claims.papers.values():
+        datasets = load_suite(paper.comparison or claims.comparison).evaluate.datasets
+        for part in (part for one in paper.claims for part in claims.measures[one.measure].parts):
+            assert {*part.datasets} <= {*datasets.get(family(part.task), ())}
     assert claim_measure(results, measured("none", ("retrieval", "mean_recall"), ("retrieval", "depth"))) is None
+
+
+def test_a_part_may_name_the_data_sets_that_it_averages(three: Store) -> None:
+    results, part = load(SUITE, three), Part(task="zero_shot/concept", metric="top1")
+    every = numbers_of(results, part)
+    assert [name for name, *_ in every] == ["emoji/iid", "emoji/novel"]
+    assert numbers_of(results, part.model_copy(update={"datasets": ("emoji/novel",)})) == every[1:]
+    assert numbers_of(results, part.model_copy(update={"datasets": ("emoji-b/iid",)})) == []
 
 
 def test_verdicts_are_those_of_scipy_and_statsmodels(bounded: Store) -> None:
@@ -180,10 +196,20 @@ def test_the_page_counts_and_escapes(bounded: Store) -> None:
     assert text == claims_text([claims_part(load(SUITE, bounded), claims)])
 
 
+def test_the_page_lists_only_measures_that_the_suite_has(three: Store) -> None:
+    claims = of(claim("sogclr", "clip"), claim("sogclr", "clip", "depth"))
+    measures = {**ZERO_SHOT, "depth": measured("error of depth", ("depth", "error"))}
+    text = claims_text([claims_part(load(SUITE, three), claims.model_copy(update={"measures": measures}))])
+    assert "- zero-shot top-1: the mean of top1 over emoji/iid, emoji/novel." in text
+    assert "- error of depth" not in text
+    assert "not tested (not measured by this suite)" in text
+
+
 def test_the_command_prints_all_papers(three: Store) -> None:
     result = CliRunner().invoke(app, ["stats", "claims", SUITE, "--results", str(three.root)], catch_exceptions=False)
     assert result.exit_code == 0
     papers = read_claims(PUBLISHED).papers
-    assert result.stdout.count("This noise rate was not run.") == sum(0.2 in paper.rates for paper in papers.values())
+    not_run = [rate for paper in papers.values() for rate in {*paper.rates} - {0.0, 0.4}]
+    assert result.stdout.count("This noise rate was not run.") == len(not_run)
     assert result.stdout.count("### ") - result.stdout.count("#### ") == len(papers)
     assert "| ProLIP \\> CLIP | Table 1, ImageNet," in result.stdout
