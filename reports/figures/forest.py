@@ -49,14 +49,16 @@ def forest(results: Results) -> Picture | None:
 def answer(results: Results) -> Picture | None:
     """The gains over the baseline under one noise, the best method first; the title counts the significant ones.
 
-    Of several noises: the longest budget, then the most seeds, then the best resolution.
+    Of several noises: the longest budget, then the most seeds, then one under which a method is better, as the answer
+    says, then the best resolution.
     """
     blocks = tested_contrasts(results)
     if not blocks or medium().name == "column":
         return None
 
-    def says(one: Contrast) -> tuple[float, int, float]:
-        return results.budget(one.noise), one.seeds, one.resolution.value if one.resolution else 0.0
+    def says(one: Contrast) -> tuple[float, int, bool, float]:
+        is_won = any("better" in one.verdicts(label) for label in one.gains)
+        return results.budget(one.noise), one.seeds, is_won, one.resolution.value if one.resolution else 0.0
 
     one = max(blocks, key=says)
     labels = sorted(one.gains, key=lambda label: -one.gains[label].value)

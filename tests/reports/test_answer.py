@@ -136,6 +136,17 @@ def test_the_answer_is_one_noise_sorted_with_what_is_significant_in_colour(resul
     assert f"{100 * shown.gap.value:+.1f}" in panel.texts[0].get_text()
 
 
+def test_the_answer_shows_a_noise_under_which_a_method_is_better(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy = headline_contrasts(results)[-1]
+    without = replace(noisy, ranked=("clip", "siglip", "ncu"))
+    monkeypatch.setattr("reports.figures.forest.tested_contrasts", lambda _: [without, noisy])
+    with look():
+        title = answer(results).figure.axes[0].get_title()
+    assert f"of {len(noisy.gains)} methods" in title
+
+
 def test_a_noise_whose_gap_is_not_resolved_has_no_band(tmp_path: Path) -> None:
     """Under the first noise the oracle is a row that is worse than the baseline."""
     methods = (*stores.METHODS[:2], ("oracle", "CLIP", 1.4, "cosine"))
