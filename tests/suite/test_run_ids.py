@@ -16,8 +16,9 @@ from bench.suite.suite import Suite, load_suite
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
 #: as they were at commit f2817d5 ("keys" of the five tuned comparisons, and "ids": since their rows say what trials
-#: chose; quickstart, features_filters, emoji_regimes: since they have their seeds): "keys", suite -> digest of the keys
-#: of its runs; "ids", committed comparison on embedded data -> digest of the ids of the runs of its first seed
+#: chose; quickstart, features_filters, features_regimes, emoji_regimes: since they have their seeds): "keys", suite ->
+#: digest of the keys of its runs; "ids", committed comparison on embedded data -> digest of the ids of the runs of its
+#: first seed
 EXPECTED = json.loads(Path(__file__).with_name("run_ids.json").read_text())
 
 
