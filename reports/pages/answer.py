@@ -35,12 +35,13 @@ def verdict(results: Results) -> str:
     if not blocks:
         return f"No answer yet: a test needs {MINIMUM} seeds that a method shares with {base}."
     where = _under([one.noise for one in blocks])
-    wins = {label: [one for one in blocks if "better" in one.verdicts(label)] for label in results.ranked}
+    better = {label: [one for one in blocks if "better" in one.verdicts(label)] for label in results.ranked}
+    largest = {label: max(one.gains[label].value for one in of) for label, of in better.items() if of}
+    wins = {label: better[label] for label in sorted(largest, key=largest.__getitem__, reverse=True)}
     parts = []
     for count in range(len(blocks), 0, -1):
         if not (labels := [label for label, won in wins.items() if len(won) == count]):
             continue
-        labels.sort(key=lambda label: -max(one.gains[label].value for one in wins[label]))
         noises = list(dict.fromkeys(one.noise for label in labels for one in wins[label]))
         cleans = {results.clean(noise) for noise in noises}  # several, if noises have different longest budgets
         clean = next((one for one in headline_contrasts(results) if cleans == {one.noise}), None)
@@ -50,7 +51,7 @@ def verdict(results: Results) -> str:
         parts.append(f"{under}: {', '.join(found[:NAMED])}{more}")
     if not parts:
         return f"No method is significantly better than {base} {where}."
-    won = {label: {one.noise for one in of} for label, of in wins.items() if of}
+    won = {label: {one.noise for one in of} for label, of in wins.items()}
     return f"Significantly better than {base} {'; '.join(parts)}.{_over_budgets(results, won)}"
 
 

@@ -51,12 +51,13 @@ class Regimes:
         return found
 
     def sentence(self, results: Results) -> str:
-        """Who is better or worse than the baseline at the largest tested budget, and since which."""
+        """Who is better or worse at the largest tested budget, largest difference first, and since which."""
         if not self.tested:
             return f"{self.noise}: nothing is tested yet."
         last, parts = self.contrasts[self.budgets.index(self.tested[-1])], []
         for better, word in ((True, "better"), (False, "worse")):
-            since = {label: self.since(label, better) for label in last.gains}
+            order = sorted(last.gains, key=lambda label: -abs(last.gains[label].value))
+            since = {label: self.since(label, better) for label in order}
             known = ((label, budget) for label, budget in since.items() if budget is not None)
             named = [
                 f"{results.named(label)} from {self.numbers[budget]} on{on_clean(self.clean, label, ' (', ')')}"
