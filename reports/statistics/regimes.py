@@ -55,8 +55,8 @@ class Regimes:
         if not self.tested:
             return f"{self.noise}: nothing is tested yet."
         last, parts = self.contrasts[self.budgets.index(self.tested[-1])], []
+        order = sorted(last.gains, key=lambda label: abs(last.gains[label].value), reverse=True)
         for better, word in ((True, "better"), (False, "worse")):
-            order = sorted(last.gains, key=lambda label: -abs(last.gains[label].value))
             since = {label: self.since(label, better) for label in order}
             known = ((label, budget) for label, budget in since.items() if budget is not None)
             named = [
