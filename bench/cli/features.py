@@ -28,7 +28,7 @@ DataSet = Annotated[
     str, typer.Argument(metavar="DATA", help="emoji-b, a folder of indexed shards, or a set's name in the data folder.")
 ]
 ImageModel = Annotated[
-    str | None,
+    str,
     typer.Option("--images", metavar="MODEL", help="MODEL/TAG of open_clip, timm:NAME, suite:NAME, and others."),
 ]
 TextModel = Annotated[
@@ -71,7 +71,7 @@ StoredAs = Annotated[
 def extract(
     data_set: DataSet,
     out: Out,
-    images: ImageModel = None,
+    images: ImageModel,
     texts: TextModel = None,
     evaluation: Evaluation = None,
     suite: ForSuite = None,

@@ -128,7 +128,8 @@ class FeatureSource(DataSource):
             return synthetic.make_synthetic_features(self.settings)
         for gone in self.missing():
             raise _not_there(gone)
-        return _with_images(self.settings.feature_folder, self.settings.share, self.settings.feature_dropout)
+        own = self.settings
+        return features.open_feature_set(own.feature_folder, own.share, own.feature_dropout)
 
     def missing(self) -> list[Missing]:
         folder = self.settings.feature_folder
@@ -150,7 +151,7 @@ class FeatureSource(DataSource):
     def evaluation(self, dataset: str, drawn: int = 0, seen: int = 0, resize: Resize = CROP) -> features.FeaturePairs:
         if (gone := self.missing_evaluation(dataset)) is not None:
             raise _not_there(gone)
-        return _with_images(self._folder(dataset))
+        return features.open_feature_set(self._folder(dataset))
 
     def missing_evaluation(self, dataset: str, purpose: str = "") -> Missing | None:
         folder, own = self._folder(dataset), self.settings.feature_folder
@@ -176,13 +177,6 @@ class FeatureSource(DataSource):
 
     def _folder(self, dataset: str) -> Path:
         return self.settings.feature_folder / description.EVALUATION_FOLDER / dataset
-
-
-def _with_images(folder: Path, share: float = 1.0, dropout: float = 0.0) -> features.FeaturePairs:
-    pairs = features.open_feature_set(folder, share, dropout)
-    if pairs.about.image is None:
-        raise UserError(f"{pairs.folder}: has no image features; extract the set again with --images MODEL")
-    return pairs
 
 
 def _is_there(folder: Path) -> bool:

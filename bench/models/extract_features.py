@@ -30,7 +30,7 @@ from bench.errors import UserError, one_line
 from bench.evaluation.features import IMAGE_BATCH, TEXT_BATCH
 from bench.evaluation.tasks import EvaluationPlan
 from bench.models.encoders import ImageEncoder, TextEncoder, image_encoder, text_encoder, weights_digest
-from bench.models.feature_targets import TEXTS_ALONE, Target, evaluation_target, training_target
+from bench.models.feature_targets import Target, evaluation_target, training_target
 from bench.store import files
 from bench.store.claim import Claim
 from bench.suite.suite import Suite
@@ -46,7 +46,7 @@ class ExtractionRequest:
 
     data: str
     out: Path
-    images: str | None = None  #: model; None leaves images out
+    images: str  #: model
     texts: str | None = None
     evaluation: tuple[str, ...] = ()
     prompts: Path | None = None
@@ -57,20 +57,17 @@ class ExtractionRequest:
 
 @dataclass(frozen=True)
 class Models:
-    """The two encoders; None for a side that is left out."""
+    """The encoders; without one of texts a text tower is trained from their tokens."""
 
-    image: ImageEncoder | None
+    image: ImageEncoder
     text: TextEncoder | None
 
     @classmethod
     def load(cls, request: ExtractionRequest) -> Models:
         """Build the encoders on the first GPU or the CPU. Raises UserError if there is none, or as they do."""
-        if request.images is None and request.texts is None:
-            raise UserError("--images, --texts: name a model for one of them at least")
         device = available_device()
-        image = image_encoder(request.images, request.results, device) if request.images else None
         text = text_encoder(request.texts, request.results, device) if request.texts else None
-        return cls(image, text)
+        return cls(image_encoder(request.images, request.results, device), text)
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -110,7 +107,7 @@ def sets_of_suite(suite: Suite) -> list[str]:
 
 def _extractions(request: ExtractionRequest, models: Models, root: Path) -> Iterator[Extraction]:
     """Yield the work on the training set and on each evaluation set."""
-    preparation = models.image.preparation if models.image else TEXTS_ALONE
+    preparation = models.image.preparation
     further = reading.text_lines(request.prompts, MAX_PROMPT_BYTES) if request.prompts else []
     yield Extraction(training_target(request.data, request.out, preparation, further), models, request, root / "pairs")
     for name in request.evaluation:
@@ -177,12 +174,11 @@ class Extraction:
     @cached_property
     def sides(self) -> list[ExtractedSide]:
         """What is encoded."""
-        target, views, sides = self.target, self.request.views, []
-        if image := self.models.image:
-            words = image.preparation.words
-            depends = [target.pairs.content_hash, target.recipe, words]
-            words += f"; further views by {target.recipe!r}" if views > 1 else ""
-            sides.append(ExtractedSide("image", image, views, len(target), IMAGE_BATCH, words, depends))
+        target, views, image = self.target, self.request.views, self.models.image
+        words = image.preparation.words
+        depends = [target.pairs.content_hash, target.recipe, words]
+        words += f"; further views by {target.recipe!r}" if views > 1 else ""
+        sides = [ExtractedSide("image", image, views, len(target), IMAGE_BATCH, words, depends)]
         if (text := self.models.text) and self.plan:
             depends = [text.words, hashlib.sha256(self.plan.hashes.tobytes()).hexdigest()]
             sides.append(ExtractedSide("text", text, 1, len(self.plan.hashes), TEXT_BATCH, text.words, depends))
@@ -245,7 +241,7 @@ class Extraction:
             target.pairs.description,
             target.keys,
             target.captions,
-            arrays.get("image"),
+            arrays["image"],
             arrays.get("text"),
             self.plan,
             target.pairs.labels,

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from bench import data
 from bench.arrays import Ints, Pixels
 from bench.catalogue import training_sets
-from bench.catalogue.architectures import CLIP_CHANNELS
 from bench.catalogue.augmentations import DEFAULTS
 from bench.data import Pairs, evaluation, photo, shards
 from bench.data.evaluation import CLASS, EvaluationPairs
@@ -30,7 +29,6 @@ from bench.models.encoders import ImagePreparation
 from bench.suite.settings import DataSettings
 
 EMBEDDED_SIZE = 64  #: pixels a side of embedded data before it is resized to what an encoder sees
-TEXTS_ALONE = ImagePreparation(EMBEDDED_SIZE, EMBEDDED_SIZE, CLIP_CHANNELS)  #: of images that no encoder reads
 
 
 @dataclass(frozen=True)

@@ -143,10 +143,10 @@ def _features(suite: Suite) -> list[str]:
         mean: Tensor = words(torch.tensor([place for one in places for place in one]), torch.from_numpy(starts))
         return mean
 
-    images = ImageEncoder("stand-in", pixels, seen, PREPARATION) if "image" in stored else None
+    images = ImageEncoder("stand-in", pixels, seen, PREPARATION)
     texts = TextEncoder("stand-in", words, read, "a random vector for each word") if "text" in stored else None
     sets = tuple(sets_of_suite(suite))
-    request = ExtractionRequest(own, suite.data.feature_folder, evaluation=sets, views=VIEWS)
+    request = ExtractionRequest(own, suite.data.feature_folder, images.name, evaluation=sets, views=VIEWS)
     return extract_sets(request, Models(images, texts))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,8 @@ def test_clip_retrieval_with_a_part_or_rows_missing_is_refused_by_name(tmp_path:
     np.save(folder / "img_emb" / "img_emb_01.npy", numbers(4, 5).astype(np.float16))
     assert "img_emb_01.npy: holds float16 of [5] a row" in refused(ImportRequest(folder), out)
     assert "holds no metadata" in refused(ImportRequest(tmp_path), out)
+    shutil.rmtree(folder / "img_emb")
+    assert "holds no img_emb/img_emb_*.npy" in refused(ImportRequest(folder), out)
 
 
 # a table with arrays beside it
@@ -144,7 +147,6 @@ def test_a_table_with_arrays_beside_it(tmp_path: Path) -> None:
     )
     pairs = imported(request, tmp_path / "out")
     assert list(pairs.keys) == sorted(keys)
-    assert pairs.about.image is not None
     assert pairs.about.image.views == 2
     assert (pairs.images(np.array([0])) == numbers(N, 2, 4)[2, 0]).all()
     assert pairs.texts is not None
@@ -168,7 +170,8 @@ def test_a_shifted_text_array_shows_by_equal_captions(tmp_path: Path) -> None:
     columns = {"key": list("abcdef"), "caption": ["one", "same", "two", "three", "same", "four"]}
     pq.write_table(pa.table(columns), path)
     np.save(tmp_path / "text.npy", texts)
-    request = ImportRequest(path, texts=str(tmp_path / "text.npy"))
+    np.save(tmp_path / "image.npy", numbers(N, 4))
+    request = ImportRequest(path, images=str(tmp_path / "image.npy"), texts=str(tmp_path / "text.npy"))
     assert imported(request, tmp_path / "whole").texts is not None
     np.save(tmp_path / "text.npy", np.roll(texts, 1, axis=0))
     line = refused(request, tmp_path / "out")
@@ -190,7 +193,7 @@ def test_tables_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
     assert "image.npy: holds int32 [6, 4]; features are floats" in refused(given, out)
     np.save(image, np.full((N, 4), math.inf, np.float32))
     assert "image.npy: row 0: a feature is NaN or infinite" in refused(given, out)
-    assert "has no features; name their files with --images" in refused(ImportRequest(rows), out)
+    assert "rows.parquet: has no image features; name their file with --images" in refused(ImportRequest(rows), out)
     assert "has no column keys; name one with --key; did you mean 'key'?" in refused(
         ImportRequest(rows, key="keys"), out
     )

@@ -122,7 +122,6 @@ def test_features_are_those_of_open_clip_itself(data: Path, model: Path, tmp_pat
     assert np.allclose(pairs.images(np.arange(N)), images.numpy(), atol=1e-5)
     assert pairs.texts is not None
     assert np.allclose(pairs.texts.array[pairs.texts.rows(texts)], words.numpy(), atol=1e-5)
-    assert pairs.about.image is not None
     assert len(pairs.about.image.weights) == 64
     assert "crop 16 px" in pairs.about.image.transform
 
@@ -218,7 +217,6 @@ def test_views_after_the_first_are_augmented(data: Path, model: Path, tmp_path: 
     extract_sets(request(data, tmp_path / "out", model, texts=None, views=3))
     extract_sets(request(data, tmp_path / "one", model, texts=None))
     array = FeaturePairs(tmp_path / "out").image_array
-    assert array is not None
     assert array.shape == (N, 3, 8)
     assert (array[:, 0] == FeaturePairs(tmp_path / "one").images(np.arange(N))).all()
     for one, other in ((0, 1), (0, 2), (1, 2)):
@@ -350,16 +348,15 @@ def test_towers_to_whose_embedding_a_method_adds_are_no_encoder(data: Path, tmp_
 @pytest.mark.parametrize(
     ("images", "texts", "line"),
     [
-        (None, None, "--images, --texts: name a model for one of them at least"),
         ("transformers:bert", None, "--images transformers:bert: transformers' models are for --texts"),
-        (None, "timm:resnet50", "--texts timm:resnet50: timm's models are for --images"),
+        ("no-such-model", "timm:resnet50", "--texts timm:resnet50: timm's models are for --images"),
         ("run:00", None, "'00': no run in"),
         ("no-such-model", None, "--images no-such-model: names no model; valid: MODEL/TAG of open_clip"),
-        (None, "transformers:no/such/model", "--texts transformers:no/such/model: cannot be read"),
+        ("no-such-model", "transformers:no/such/model", "--texts transformers:no/such/model: cannot be read"),
     ],
 )
 def test_models_that_cannot_be_used_are_named_in_one_line(
-    images: str | None, texts: str | None, line: str, tmp_path: Path
+    images: str, texts: str | None, line: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError) as error:
         extract_sets(ExtractionRequest("emoji", tmp_path / "out", images, texts, results=tmp_path / "results"))

@@ -58,7 +58,7 @@ class SetDescription:
     prompts: int  #: further texts, such as those of classes
     texts: int  #: M, the number of distinct captions and prompts; 0 without text features
     rows_hash: str  #: sha256 of keys, captions and labels, whatever the file's encoding
-    image: Encoder | None
+    image: Encoder
     text: Encoder | None
     classes: Mapping[str, tuple[str, ...]]  #: label name -> class names
     templates: tuple[str, ...]  #: prompts for a class name "{}"
@@ -78,7 +78,7 @@ class SetDescription:
         """The names of the files that such a set has besides features.json."""
         text = (TEXT, INDEX) if self.text else ()
         prompts = (PROMPTS,) if self.prompts else ()
-        return ((IMAGE,) if self.image else ()) + text + (ROWS, MAPPED) + prompts
+        return (IMAGE, *text, ROWS, MAPPED, *prompts)
 
 
 def read_description(folder: Path) -> SetDescription:

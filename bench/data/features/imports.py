@@ -41,9 +41,8 @@ def save(out: Path, imported: Imported, name: str, dtype: Dtype | None = None, c
     order = pc.sort_indices(keys).to_numpy().astype(np.int64)
     captions = imported.captions.take(pa.array(order))
     ordered = Strings(keys.take(pa.array(order)))
-    content = Content(name, f"{imported.title}.", ordered, captions, command=command or "bench features")
-    if imported.image is not None:
-        content = replace(content, image=_images(imported.image, order, dtype))
+    image = _images(imported.image, order, dtype)
+    content = Content(name, f"{imported.title}.", ordered, captions, image, command=command or "bench features")
     if imported.text is not None:
         counts = pc.list_value_length(imported.captions).to_numpy(zero_copy_only=False).astype(np.int64)
         places, _ = ragged((np.cumsum(counts) - counts)[order], counts[order])  # of each caption in the files

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench import counter, reading
 from bench.arrays import Ints
 from bench.data.features import about as description
-from bench.data.features.about import EVALUATION_FOLDER, IMAGE, INDEX, MAPPED, PROMPTS, RENEW_SET, TEXT
+from bench.data.features.about import EVALUATION_FOLDER, IMAGE, INDEX, MAPPED, RENEW_SET, TEXT
 from bench.data.features.rows import LABEL_PREFIX
 from bench.data.features.texts import TextFeatures, hash_prefixes, row_digest
 from bench.data.order import RandomOrder
@@ -31,7 +30,7 @@ if TYPE_CHECKING:  # importing torch takes seconds, and processes that only inde
 class FeaturePairs(RandomOrder):
     """A feature set as `bench.data.pairs.Pairs`: what is asked for images are features, float [b, P].
 
-    A set without image features still has keys and captions, and one without text features has `texts` None.
+    One without text features has `texts` None.
     """
 
     def __init__(self, folder: Path | str, share: float = 1.0, dropout: float = 0.0) -> None:
@@ -48,11 +47,9 @@ class FeaturePairs(RandomOrder):
         image, text = self.about.image, self.about.text
         self.name, self.classes = self.about.name, self.about.classes
         self.templates = self.about.templates  #: prompts for a class name "{}"; their features are in the set
-        self.width = image.width if image else 0  #: P
-        self.image_array: npt.NDArray[Any] | None = None  #: [N, V, P] of the whole set, mapped from the disk
-        if image is not None:
-            shape = (self.about.rows, image.views, image.width)
-            self.image_array = map_features(self.folder / IMAGE, shape, image.dtype)
+        self.width = image.width  #: P
+        #: [N, V, P] of the whole set, mapped from the disk
+        self.image_array = map_features(self.folder / IMAGE, (self.about.rows, image.views, image.width), image.dtype)
         self.texts: TextFeatures | None = None
         if text is not None:
             path, n = self.folder / TEXT, self.about.texts
@@ -83,11 +80,6 @@ class FeaturePairs(RandomOrder):
         names, rows = self.about.classes, slice(None) if self.chosen is None else self.chosen
         return {name: self._rows[LABEL_PREFIX + name].to_numpy().astype(np.int64)[rows] for name in names}
 
-    @cached_property
-    def prompts(self) -> Sequence[str]:
-        """Texts beyond the captions whose features are in the set."""
-        return Strings(pq.read_table(self.folder / PROMPTS)["text"]) if self.about.prompts else ()
-
     def captions(self, row: int) -> tuple[str, ...]:
         """Return the texts of a row, at least one."""
         return tuple(self._rows["captions"][int(self.whole_rows(np.array([row]))[0])].as_py())
@@ -97,13 +89,13 @@ class FeaturePairs(RandomOrder):
         return self._rows["captions"].take(pa.array(self.whole_rows(rows)))
 
     def images(self, rows: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
-        """Map rows [b] to features [b, P] of the stored type: the first view. Raises UserError without image.npy."""
+        """Map rows [b] to features [b, P] of the stored type: the first view."""
         return self._views(rows, np.zeros(len(rows), np.int64))
 
     def sampled(self, rows: Ints, epoch: int, seed: int, view: int, recipe: str) -> npt.NDArray[Any]:
         """Map rows [b] to features [b, P]: the stored view that `view_of` draws, or float32 with numbers dropped.
 
-        `recipe`, which names an augmentation of pixels, is not used. Raises UserError as `images` does.
+        `recipe`, which names an augmentation of pixels, is not used.
         """
         return self.dropped(self._views(rows, self.view_of(rows, epoch, seed, view)), rows, epoch, seed, view)
 
@@ -121,7 +113,7 @@ class FeaturePairs(RandomOrder):
 
         So the views of a row in one step differ, as long as enough are stored.
         """
-        views = self.about.image.views if self.about.image else 1
+        views = self.about.image.views
         drawn = counter.random_words(counter.word(seed, "stored view", epoch), rows)[:, 0]
         return (counter.integers_below(np.full(len(rows), views), drawn) + view) % views
 
@@ -137,7 +129,6 @@ class FeaturePairs(RandomOrder):
 
     def refuse_fewer_views(self, wanted: int) -> None:
         """Raise UserError if fewer views of an image than `wanted` are stored, and no numbers are dropped."""
-        assert self.about.image is not None
         if self.about.image.views < wanted and not self.dropout:
             fault = f"{self.about.image.views} stored views of an image, and the method reads {wanted}"
             raise UserError(f"data.features: {fault}; store as many, or set data.feature_dropout")
@@ -151,18 +142,15 @@ class FeaturePairs(RandomOrder):
         return rows if self.chosen is None else self.chosen[rows]
 
     def _views(self, rows: npt.NDArray[np.integer[Any]], views: Ints) -> npt.NDArray[Any]:
-        if self.image_array is None:
-            raise UserError(f"{self.folder}: has no {IMAGE}; extract the set again with --images MODEL")
         features: npt.NDArray[Any] = np.asarray(self.image_array[self.whole_rows(rows), views])
         return features
 
     def _refuse_shifted(self) -> None:
         """Compare a sample of both arrays with the digests that bind each row to its key or text. Raises UserError."""
-        if self.image_array is not None:
-            for row in evenly_spaced(self.about.rows):
-                key, expected = self._keys[row], self._rows["image_digest"][row].as_py()
-                if row_digest(key.encode(), self.image_array[row]) != expected:
-                    raise _shifted(self.folder / IMAGE, f"row {row}, key {key!r}: the features are not of this key")
+        for row in evenly_spaced(self.about.rows):
+            key, expected = self._keys[row], self._rows["image_digest"][row].as_py()
+            if row_digest(key.encode(), self.image_array[row]) != expected:
+                raise _shifted(self.folder / IMAGE, f"row {row}, key {key!r}: the features are not of this key")
         if self.texts is not None:
             for hashed, row, expected in self.texts.index[:, evenly_spaced(self.about.texts)].T:
                 if row_digest(hash_prefixes([hashed])[0], self.texts.array[row]) != expected:

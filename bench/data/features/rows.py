@@ -24,18 +24,17 @@ SCHEMA = pa.schema(
         ("key", pa.large_string()),
         ("captions", TEXT_LISTS),
         ("text_rows", pa.list_(pa.int64())),  #: the row of text.npy of each caption; empty without text.npy
-        ("image_digest", pa.uint64()),  #: of key and features; null without image.npy
+        ("image_digest", pa.uint64()),  #: of key and features
     ]
 )
 
 
 def rows_table(
-    keys: Strings, captions: Any, text_rows: Ints | None, digests: TextHashes | None, labels: Mapping[str, Ints]
+    keys: Strings, captions: Any, text_rows: Ints | None, digests: TextHashes, labels: Mapping[str, Ints]
 ) -> Any:
     """Return the pyarrow Table of N rows.
 
-    captions: pyarrow Array of N lists; text_rows: [T] by caption, None without text features; digests: [N], None
-    without image features.
+    captions: pyarrow Array of N lists; text_rows: [T] by caption, None without text features; digests: [N].
     """
     ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(pc.list_value_length(captions))])
     none = pa.array(np.zeros(len(keys) + 1, np.int32))
@@ -44,7 +43,7 @@ def rows_table(
         keys.array,
         captions,
         pa.ListArray.from_arrays(none if text_rows is None else ends, pa.array(flat, pa.int64())),
-        pa.nulls(len(keys), pa.uint64()) if digests is None else pa.array(digests, pa.uint64()),
+        pa.array(digests, pa.uint64()),
         *(pa.array(values, pa.int64()) for values in labels.values()),
     ]
     schema = pa.schema([*SCHEMA, *((LABEL_PREFIX + name, pa.int64()) for name in labels)])

@@ -27,8 +27,8 @@ class ImportRequest:
     """Features to import."""
 
     source: Path  #: a Parquet file, or a folder of clip-retrieval
-    images: str | None = None  #: a .npy file with a row for each row of the Parquet file
-    texts: str | None = None  #: the same, with a row for each caption
+    images: str | None = None  #: of a Parquet file: a .npy file with a row for each of its rows
+    texts: str | None = None  #: the same, with a row for each caption; None trains a text tower from tokens
     key: str | None = None  #: the column of keys
     caption: str = "caption"  #: the column of captions, texts or lists of texts
 
@@ -40,7 +40,7 @@ class Imported:
     title: str  #: what it is, in words
     keys: Sequence[str]  #: n
     captions: Any  #: pyarrow Array of n lists of strings
-    image: Stack | None = None  #: n rows: [width], or [views, width]
+    image: Stack  #: n rows: [width], or [views, width]
     text: Stack | None = None  #: a row [width] for each caption
 
 
@@ -52,8 +52,8 @@ def read_import(request: ImportRequest) -> Imported:
     keys = _keys(request.source, rows, request.key or "key")
     captions = _captions(request.source, rows, request.caption)
     image, text = (Stack(file, (open_array(file),)) if file else None for file in (request.images, request.texts))
-    if image is None and text is None:
-        raise UserError(f"{request.source}: has no features; name their files with --images and --texts")
+    if image is None:
+        raise UserError(f"{request.source}: has no image features; name their file with --images")
     return Imported(f"{request.source.name}, a table", keys, captions, image, text)
 
 
@@ -65,6 +65,8 @@ def _clip_retrieval(request: ImportRequest) -> Imported:
         raise UserError(f"{folder}: holds no metadata/metadata_*.parquet; clip-retrieval's `inference` writes them")
     tables = {number: _table(path) for number, path in metadata.items()}
     image, text = (_stack(folder, kind, metadata, tables) for kind in ("img_emb", "text_emb"))
+    if image is None:
+        raise UserError(f"{folder}: holds no img_emb/img_emb_*.npy; copy the features of the images too")
     key = request.key or next((name for name in KEYS if name in tables[min(tables)].column_names), KEYS[0])
     keys = [one for number, path in metadata.items() for one in _keys(path, tables[number], key)]
     captions = [_captions(path, tables[number], request.caption) for number, path in metadata.items()]

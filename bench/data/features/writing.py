@@ -45,7 +45,7 @@ class Content:
     description: str
     keys: Strings
     captions: Any  #: pyarrow Array of N lists of strings
-    image: Array | None = None
+    image: Array
     text: Array | None = None  #: in the order of `plan`
     plan: TextPlan | None = None  #: of the captions and prompts, if there is `text`
     labels: Mapping[str, Ints] = field(default_factory=dict)
@@ -86,8 +86,6 @@ def _check(content: Content) -> None:
         raise UserError(f"{content.name}: there is no row")
     if len(captions) != len(keys) or captions.type != TEXT_LISTS:
         raise UserError(f"{content.name}: {len(keys):,} keys, but {len(captions):,} lists of captions")
-    if content.image is None and content.text is None:
-        raise UserError(f"{content.name}: has neither image nor text features; give one of them")
     array = keys.array.combine_chunks() if hasattr(keys.array, "chunks") else keys.array
     rising = pc.less(array[:-1], array[1:]).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(~rising).tolist():
@@ -105,12 +103,9 @@ def _check(content: Content) -> None:
 def _write(folder: Path, content: Content) -> SetDescription:
     """Write all files to `folder`."""
     keys, plan, text = content.keys, content.plan if content.text else None, content.text
-    digests = text_digests = None
-    if content.image:
-        source, encoder = content.image, content.image.encoder
-        bound = lambda start, stop: [key.encode() for key in keys[start:stop]]  # noqa: E731
-        shape = (len(keys), encoder.views, encoder.width)
-        digests = _write_array(folder / IMAGE, source, shape, bound)
+    source, encoder = content.image, content.image.encoder
+    bound = lambda start, stop: [key.encode() for key in keys[start:stop]]  # noqa: E731
+    digests = _write_array(folder / IMAGE, source, (len(keys), encoder.views, encoder.width), bound)
     if text and plan:
         hashes, flat = plan.hashes, (len(plan.hashes), text.encoder.width)
         text_digests = _write_array(folder / TEXT, text, flat, lambda start, stop: hash_prefixes(hashes[start:stop]))
@@ -135,7 +130,7 @@ def _write(folder: Path, content: Content) -> SetDescription:
         prompts=len(content.prompts),
         texts=len(plan.hashes) if plan else 0,
         rows_hash=rows_hash(keys, content.captions, content.labels),
-        image=content.image.encoder if content.image else None,
+        image=encoder,
         text=text.encoder if text else None,
         classes={name: tuple(content.classes[name]) for name in content.labels},
         templates=tuple(content.templates),
