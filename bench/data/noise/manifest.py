@@ -197,18 +197,11 @@ def noisy_mask(manifest: NoiseManifest, n: int) -> npt.NDArray[np.bool_]:
     return mask
 
 
-def check_rate(rate: float) -> None:
-    """Raise UserError unless a rate is a share."""
-    if not 0.0 <= rate <= 1.0:
-        raise UserError(f"noise rate is {rate:g}; it must lie between 0 and 1")
-
-
 def first_rows(pairs: Pairs, rate: float, seed: int) -> Ints:
     """Return the round(rate * n) rows with the smallest keyed hash of their key, in the order of the hashes.
 
-    All kinds that corrupt single rows take these. Raises UserError if the rate is not in [0, 1].
+    All kinds that corrupt single rows take these.
     """
-    check_rate(rate)
     return counter.hash_order(pairs.keys, str(seed).encode())[: round(rate * len(pairs))]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from bench import counter
 from bench.arrays import Ints
 from bench.catalogue.noise_kinds import PoisonOptions
-from bench.data.noise.manifest import Noise, NoiseManifest, check_rate
+from bench.data.noise.manifest import Noise, NoiseManifest
 from bench.data.noise.targeted import draw_template, poison_images
 from bench.data.noise.triggers import Trigger, TriggeredPairs
 from bench.data.pairs import Pairs
@@ -42,10 +42,9 @@ class Poison(NoiseManifest):
 def first_poisoned(pairs: Pairs, rate: float, seed: int, count: int | None = None) -> tuple[Ints, int]:
     """Return all rows in the hash order of this purpose, and how many of them are poisoned.
 
-    These are `count`, or max(1, round(rate * n)); none at rate 0. Raises UserError if the rate is not in [0, 1], or is
-    not the share of the count.
+    These are `count`, or max(1, round(rate * n)); none at rate 0. Raises UserError if the rate is not the share of
+    the count.
     """
-    check_rate(rate)
     n = len(pairs)
     order = counter.hash_order(pairs.keys, f"{seed}/poison".encode())
     if not rate:

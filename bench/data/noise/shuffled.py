@@ -10,7 +10,7 @@ import numpy as np
 from bench import counter
 from bench.arrays import Ints
 from bench.data.noise.images import ImageRows
-from bench.data.noise.manifest import Noise, NoiseManifest, check_rate, first_rows
+from bench.data.noise.manifest import Noise, NoiseManifest, first_rows
 from bench.data.pairs import Pairs
 from bench.data.text_sets import disjoint, in_blocks, kinds_of_sets
 from bench.errors import UserError
@@ -55,8 +55,7 @@ def shuffled_captions(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
 
     So the corrupted rows of a lower rate are among those of a higher one, and the order of files does not matter. In
     the order of the hashes each row takes the captions of the next, in one cycle over all corrupted rows; a donor with
-    the same caption set is skipped and used later. Raises UserError if the rate is not in [0, 1] or no such cycle
-    exists.
+    the same caption set is skipped and used later. Raises UserError if no such cycle exists.
     """
     order = first_rows(pairs, rate, seed)
     rows = derangement_cycle(order.tolist(), kinds_of_sets(in_blocks(pairs, order)), f"{pairs.name} at rate {rate:g}")
@@ -71,7 +70,6 @@ def shuffled_images(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
     this is if every row is an image of its own; see `ImageRows.swapped` for its rows. Index files of RCL and DECL are
     of this sort. Raises UserError as `shuffled_captions` does.
     """
-    check_rate(rate)
     images = ImageRows.of(pairs)
     order = counter.hash_order(images.keys, str(seed).encode())[: round(rate * len(images))]
     what = f"{pairs.name} at rate {rate:g}"
@@ -83,17 +81,11 @@ def shuffled_images(pairs: Pairs, rate: float, seed: int) -> NoiseManifest:
 
 @dataclass(frozen=True)
 class Resampled(Noise):
-    """Resampled positives: in every step floor(rate * B) rows take the caption of a row drawn from the batch.
-
-    Raises UserError if the rate is not in [0, 1].
-    """
+    """Resampled positives: in every step floor(rate * B) rows take the caption of a row drawn from the batch."""
 
     rate: float
     seed: int
     kind: str = "resampled_positives"
-
-    def __post_init__(self) -> None:
-        check_rate(self.rate)
 
     def donors_in_batch(self, step: int, batch: int) -> Ints:
         """Return int64 [batch]: the position whose caption each row takes, drawn uniformly from all of the batch."""
