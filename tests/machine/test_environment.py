@@ -14,7 +14,6 @@ import torch
 import bench
 from bench.machine import environment as machine
 from bench.machine.capacity import cores
-from bench.machine.commit import commit
 
 CPU = torch.device("cpu")
 ROOT = Path(bench.__file__).parents[1]
@@ -53,18 +52,6 @@ def test_the_commit_is_the_checkouts_and_says_whether_it_was_changed() -> None:
 def test_outside_of_a_checkout_there_is_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.environment(CPU)["commit"] is None, "without git"
-
-
-def test_a_package_that_was_installed_from_a_repository_knows_its_commit(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("bench.machine.commit.distribution", lambda _: importlib.metadata.PathDistribution(tmp_path))
-    noted = tmp_path / "direct_url.json"
-    noted.write_text('{"url": "https://e.org/x.git", "vcs_info": {"vcs": "git", "commit_id": "1a2b"}}')
-    assert commit() == "1a2b"
-    noted.write_text('{"url": "file:///x", "dir_info": {"editable": true}}')
-    assert commit() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no resident set")
