@@ -83,14 +83,6 @@ A suite that has every section, `docs/examples/every_section.yaml`:
 ```
 
 {parts}"""
-BENCHMARKS = """\
-# Benchmarks
-
-Generated from `docs/benchmarks.json`, which pytest-benchmark writes:
-`pytest tests/benchmarks --benchmark-only --benchmark-json=docs/benchmarks.json`. Commit {commit} of {day}, Python
-{python}, {cpu}, load {load:.0f} on {cores} cores. Both sides of a ratio are measured in turn on the same machine.
-
-{table}"""
 PROMISES = """\
 # Promises, and the tests that hold them
 
@@ -110,7 +102,6 @@ def write_pages(app: Sphinx) -> None:
         **method_pages(),
         **noise_pages(),
         "settings.md": settings_page(),
-        "benchmarks.md": benchmarks_page((ROOT / "docs" / "benchmarks.json").read_text()),
         "commands.md": commands(),
         "promises.md": promises(),
     }.items():
@@ -123,26 +114,6 @@ def commands() -> str:
     words = ["typer", "bench.cli", "utils", "docs", "--name", "bench"]
     made = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=True, capture_output=True, text=True)
     return made.stdout.replace("# `bench`", "# The commands", 1)
-
-
-def benchmarks_page(text: str) -> str:
-    """Return the table of the benchmarks in pytest-benchmark's JSON that say a ratio."""
-    found, rows = json.loads(text), []
-    for one in found["benchmarks"]:
-        if ratio := one["extra_info"].get("ratio"):
-            source = (ROOT / one["fullname"].partition("::")[0]).read_text()
-            what = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
-            rows.append([prose(what), prose(one["extra_info"]["peer"]), prose(ratio), code(one["fullname"])])
-    machine, commit = found["machine_info"], found["commit_info"]
-    return BENCHMARKS.format(
-        commit=commit["id"][:7],
-        day=commit["time"][:10],
-        python=machine["python_version"],
-        cpu=machine["cpu"]["brand_raw"],
-        cores=machine["cpu"]["count"],
-        load=machine["load"],
-        table=docs_table(["what", "peer", "ratio", "test"], rows),
-    )
 
 
 def promises() -> str:
