@@ -24,6 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # more would be processes, which import torch first
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")  # else torch compiles a trial for each instruction set
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else every fork of a process that tokenized says so
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each worker and each process of a test compiles all anew
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when huggingface_hub is imported

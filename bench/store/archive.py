@@ -27,7 +27,8 @@ def unpack_archive(archive: Path, folder: Path) -> tuple[Path, dict[str, str]]:
     """
     limit = min(shutil.disk_usage(folder).free // 2, unpacked_limit(archive))
     try:
-        with tarfile.open(archive, "r|*", tarinfo=Header) as tar:  # a stream: it is read once, without seeking
+        # A stream: it is read once, without seeking. For each header tarfile copies what it has unpacked ahead.
+        with tarfile.open(archive, "r|*", tarinfo=Header, bufsize=1024) as tar:
             hashes = _extract(tar, folder, limit, MAX_MEMBERS + archive.stat().st_size // BYTES_PER_MEMBER)
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error

@@ -17,3 +17,4 @@ def test_passes_every_check(name: str, pool: RankPool) -> None:
     assert [f"{result.check}: {result.reason}" for result in results if result.outcome == "failed"] == []
     applied = [result.check for result in results if result.outcome == "passed"]
     assert {"card", "gradient", "permutation", "ranks", "resume", "noise_mask", "cost", "learns"} <= set(applied)
+    assert "micro_batches" in applied or registry.find_method(name).side == "none", "a side is the same in all of them"

@@ -11,9 +11,6 @@ import torch
 from safetensors.torch import load_file
 
 from bench.adapters import registry
-from bench.checks.pool import RankPool
-from bench.checks.subject import Subject
-from bench.checks.suite import run_checks
 from bench.checks.trainings import Training, make_training, train_alone
 from bench.errors import UserError
 from bench.planning.planner import plan
@@ -94,14 +91,6 @@ def bytes_of(out: RunStore) -> list[bytes]:
 def towers_of(out: RunStore) -> dict[str, torch.Tensor]:
     tensors = load_file(out.path(weights_name(1.0)))
     return {name.removeprefix("towers."): x for name, x in tensors.items() if name.startswith("towers.")}
-
-
-@pytest.mark.parametrize("name", ["beside_reference", "beside_average"])
-def test_an_adapter_with_a_side_passes_every_check(name: str, plugins: dict[str, Path], pool: RankPool) -> None:
-    """Ranks, micro-batches and a resumed training see the same copy, at the declared cost."""
-    results = list(run_checks(Subject(name, plugins[name]), pool))
-    assert [f"{one.check}: {one.reason}" for one in results if one.outcome == "failed"] == []
-    assert {one.check for one in results if one.outcome == "passed"} >= {"ranks", "micro_batches", "resume", "cost"}
 
 
 def test_an_average_that_keeps_everything_is_the_reference(trained: Trained) -> None:

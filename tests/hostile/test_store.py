@@ -233,7 +233,7 @@ def verbs(draw: random.Random, root: Path, first: str, second: str) -> list[tupl
         light += [("board", "submit", str(root), suite, "--out", str(root.with_name("bundle.tar.xz")))]
         light += [("board", "site", str(root), "--out", str(root.with_name("site")))]
     if draw.random() < 0.3:
-        light += [("state", second, "log_u_image", "--count", "1"), ("hierarchy", draw.choice((first, second)))]
+        light += [("inspect", "state", second, "log_u_image", "--count", "1")]
         light += [("noise", "audit", first), ("inspect", "embeddings", suite, "sogclr", "--count", "5")]
     if draw.random() < 0.15:
         light.append(("report", suite))

@@ -19,12 +19,10 @@ from statsmodels.stats.multitest import multipletests
 ROWS = ("sogclr", "rince")  #: every committed comparison has a row of these; the first that it has is checked
 
 
-def records_of(root: Path) -> dict[str, list[bytes]]:
-    """Run -> the bytes of the records of each evaluation."""
-    found: dict[str, list[bytes]] = {}
-    for path in root.glob("runs/*/evaluations/*/records.json"):
-        found.setdefault(path.parents[2].name, []).append(path.read_bytes())
-    return found
+def records_of(root: Path, run: str) -> list[dict[str, Any]]:
+    """Return the records of all evaluations of a run."""
+    paths = sorted(root.glob(f"runs/{run}/evaluations/*/records.json"))
+    return [one for path in paths for one in json.loads(path.read_bytes())]
 
 
 def check(root: Path, suite: str, tables: Mapping[str, bytes], over_budgets: Sequence[str]) -> int:
@@ -34,7 +32,7 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes], over_budgets: Seq
     many of these it has.
     """
     plan = _told_in_epochs(json.loads((root / suite / "plan.json").read_text()))
-    wanted, records = plan["primary"], records_of(root)
+    wanted = plan["primary"]
     select = {entry["label"]: entry.get("select", "last") for entry in plan["methods"]}
     noises = [cell["noise"] for cell in plan["cells"]]
     checked = next(label for label in ROWS if any(cell["method"] == label for cell in plan["cells"]))
@@ -47,7 +45,7 @@ def check(root: Path, suite: str, tables: Mapping[str, bytes], over_budgets: Seq
         """Seed -> the one record of the run of a row that has these fields, at the point that the row is read at."""
         found = {}
         for cell in (one for one in plan["cells"] if (one["noise"], one["method"]) == (noise, label)):
-            stored = [one for part in records.get(cell["run"], []) for one in json.loads(part)]
+            stored = records_of(root, cell["run"])
             fields = {"at": _read_at(stored, select[label]), **wanted}
             values = [one["value"] for one in stored if fields.items() <= one.items()]
             assert len(values) <= 1, "one run has one result"

@@ -171,24 +171,24 @@ def test_what_is_committed_is_what_its_archives_give() -> None:
             made.append(computed(folder.name, results, claims))
             over_budgets = [one.sentence(results) for one in regimes(results)]
             assert own.check(store.root, suite, made[-1].tables, over_budgets) >= 3, "numbers computed by other code"
-            paths = store.root.glob("runs/*/evaluations/*/records.json")
-            shared += same(known, ((str(one.relative_to(store.root)), one.read_bytes()) for one in paths), folder)
+            stored = ((f"runs/{run.id}/{name}", one) for run in store.runs() for name, one in run.hashes().items())
+            shared += same(known, stored, folder)
         assert (folder / SUMS).read_text() == made[-1].sums, folder
     for path in {*COMMITTED.glob("*/*.tar.xz")} - {folder / ARCHIVE for folder in comparisons(COMMITTED)}:
         with tarfile.open(path) as archive:
             members = (one for one in archive if one.name.endswith("/records.json"))
-            shared += same(known, ((one.name, archive.extractfile(one).read()) for one in members), path)
+            stored = ((one.name, hashlib.sha256(archive.extractfile(one).read()).hexdigest()) for one in members)
+            shared += same(known, stored, path)
     assert shared, "no run is in two archives"
     for name, text in over_all(made).items():
         if name != INDEX:
             assert (COMMITTED / name).read_text() == text, f"`bench board reference` writes {name} again"
 
 
-def same(known: dict[str, str], records: Iterable[tuple[str, bytes]], where: Path) -> int:
+def same(known: dict[str, str], stored: Iterable[tuple[str, str]], where: Path) -> int:
     """Note the hashes of records by their names; return how many were known, and are the same."""
     count = 0
-    for name, content in records:
-        found = hashlib.sha256(content).hexdigest()
+    for name, found in stored:
         count += name in known
         assert known.setdefault(name, found) == found, f"{where}: {name} has other bytes elsewhere"
     return count
