@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from bench.checks import lab
 from bench.checks.subject import Failed, Instance, Subject, Variant, moments
@@ -17,43 +18,6 @@ from methods.protocol import Rows
 SMALL = 16  #: rows that are encoded
 _PARTS = {"visual": "pixels", "text": "text_transformer"}
 _HARMLESS = ("__get__", "size", "dim", "__len__")  #: functions that read only the shape, dtype or device of a tensor
-
-
-class Recorded(torch.Tensor):
-    """A tensor that adds its word to a set when anything computes with it."""
-
-    word: str
-    recorded: set[str]
-
-    @classmethod
-    def of(cls, x: Tensor, word: str, recorded: set[str]) -> Recorded:
-        tensor = x.as_subclass(cls)
-        tensor.word, tensor.recorded = word, recorded
-        return tensor
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():
-            if getattr(func, "__name__", "") not in _HARMLESS:
-                for x in [*_tensors(args), *_tensors(list((kwargs or {}).values()))]:
-                    x.recorded.add(x.word)
-            return func(*_plain(args), **{key: _plain(value) for key, value in (kwargs or {}).items()})
-
-
-def _tensors(value: Any) -> Iterator[Recorded]:
-    if isinstance(value, Recorded):
-        yield value
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _tensors(one)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Recorded):
-        return value.as_subclass(Tensor)
-    if type(value) in (list, tuple):
-        return type(value)(_plain(one) for one in value)
-    return value
 
 
 def _recording(kind: type, word: str, recorded: set[str]) -> type:
@@ -74,23 +38,25 @@ def _recording(kind: type, word: str, recorded: set[str]) -> type:
 class RecordingTowers(lab.TinyTowers):
     """Tiny towers that record every use but the embedding of whole images and of tokens as given."""
 
+    watched = True  #: on the class, because a side is a copy of the towers
+
     def __init__(self, visual: str) -> None:
         super().__init__(visual)
         self.recorded: set[str] = set()
-        self.watched = True
+        self.words: dict[int, str] = {}  #: tensor's id() -> what is recorded when anything computes with it
 
     def __getattr__(self, name: str) -> Any:
-        if name in _PARTS and self.__dict__.get("watched", False):
+        if name in _PARTS and type(self).watched and "recorded" in self.__dict__:
             self.recorded.add(_PARTS[name])
         return super().__getattr__(name)
 
     def encode_image(self, images: Tensor) -> Tensor:
         with self._unwatched():
-            return super().encode_image(_plain(images))
+            return super().encode_image(images)
 
     def encode_text(self, tokens: Tensor) -> Tensor:
         with self._unwatched():
-            return super().encode_text(_plain(tokens))
+            return super().encode_text(tokens)
 
     def tokenize(self, captions: list[str]) -> Tensor:
         self.recorded.add("tokens")
@@ -99,27 +65,39 @@ class RecordingTowers(lab.TinyTowers):
 
     @contextmanager
     def _unwatched(self) -> Iterator[None]:
-        before, self.watched = self.watched, False
+        before, type(self).watched = type(self).watched, False
         try:
             yield
         finally:
-            self.watched = before
+            type(self).watched = before
 
     def rows(self, instance: Instance, when: Any) -> Rows:
         """Return rows whose parts record when they are read."""
         with self._unwatched():
             before, given = set(self.recorded), instance.rows(when=when, total=SMALL)
         self.recorded.intersection_update(before)  # making rows tokenizes captions
-        views = [Recorded.of(view, "pixels", self.recorded) for view in given.views]
-        images = Recorded.of(given.images, "pixels", self.recorded)
-        tokens = Recorded.of(given.tokens, "tokens", self.recorded)
+        self.words = {id(x): "pixels" for x in (given.images, *given.views)} | {id(given.tokens): "tokens"}
         return dataclasses.replace(
             given,
-            images=images,
-            tokens=tokens,
             captions=_recording(list, "tokens", self.recorded)(given.captions),
-            views=_recording(tuple, "second_view", self.recorded)(views),
+            views=_recording(tuple, "second_view", self.recorded)(given.views),
         )
+
+
+class _Watch(TorchFunctionMode):
+    """While it is open, whatever computes with a tensor of the rows that towers made is recorded."""
+
+    def __init__(self, towers: RecordingTowers) -> None:
+        super().__init__()
+        self.towers = towers
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.towers.watched and getattr(func, "__name__", "") not in _HARMLESS:
+            given = [*args, *(kwargs or {}).values()]
+            for value in given:  # what a list or a tuple holds is appended
+                given += value if isinstance(value, list | tuple) else ()
+                self.towers.recorded |= {self.towers.words[id(value)]} if id(value) in self.towers.words else set()
+        return func(*args, **(kwargs or {}))
 
 
 def needs(subject: Subject) -> None:
@@ -149,6 +127,7 @@ def _read(subject: Subject, variant: Variant, kind: str) -> tuple[set[str], int]
     towers = RecordingTowers(kind)
     instance = subject.instance(variant.config, batch=SMALL, tiny=towers)
     for when in moments(instance.method):
-        with torch.no_grad():
-            instance.method.encode(towers, towers.rows(instance, when))
+        rows = towers.rows(instance, when)
+        with torch.no_grad(), _Watch(towers):
+            instance.method.encode(towers, rows)
     return towers.recorded, instance.method.extra_views
