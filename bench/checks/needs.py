@@ -95,8 +95,9 @@ class _Watch(TorchFunctionMode):
         if self.towers.watched and getattr(func, "__name__", "") not in _HARMLESS:
             given = [*args, *(kwargs or {}).values()]
             for value in given:  # what a list or a tuple holds is appended
-                given += value if isinstance(value, list | tuple) else ()
-                self.towers.recorded |= {self.towers.words[id(value)]} if id(value) in self.towers.words else set()
+                given += value if isinstance(value, list | tuple) else []
+                if id(value) in self.towers.words:
+                    self.towers.recorded.add(self.towers.words[id(value)])
         return func(*args, **(kwargs or {}))
 
 
