@@ -43,7 +43,7 @@ def gradient(subject: Subject) -> None:
         for name, x in [*small.items(), *method.named_parameters()]:
             if x.requires_grad:
                 try:
-                    torch.autograd.gradcheck(value, (x,), atol=1e-6, rtol=1e-4, fast_mode=True)
+                    torch.autograd.gradcheck(value, (x,), atol=1e-7, rtol=1e-5, fast_mode=True)
                 except RuntimeError as error:
                     raise Failed(f"{where}: {name}: {one_line(error, 300)}") from error
 

@@ -67,6 +67,9 @@ def test_the_committed_run_is_whole_and_small() -> None:
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
     assert not [out for cell in code for out in cell.outputs if out.output_type == "error"]
     assert sum("image/png" in kinds(cell) for cell in code) == 2
+    (checked,) = (cell.outputs for cell in code if "bench.check(" in cell.source)
+    assert "'passed': " in str(checked)
+    assert "'failed'" not in str(checked)
 
 
 if __name__ == "__main__":

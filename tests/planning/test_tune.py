@@ -35,7 +35,6 @@ methods:
   - {method: sogclr, label: pinned, config: {temperature: 0.3}}
   - ncu
 """
-PINNED = "  - {method: sogclr, label: pinned, config: {temperature: 0.3}}\n"
 
 
 def bench(folder: Path, *arguments: str) -> Result:
@@ -45,7 +44,7 @@ def bench(folder: Path, *arguments: str) -> Result:
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory, unreported: Callable[[Path, str], Path]) -> Path:
     folder = tmp_path_factory.mktemp("tune")
-    (folder / "tuned.yaml").write_text(SUITE.replace(PINNED, ""))
+    (folder / "tuned.yaml").write_text(SUITE)
     unreported(folder / "out", "tuned")
     result = bench(folder, "run", str(folder / "tuned.yaml"))
     assert result.exit_code == 0, result.output
@@ -88,7 +87,7 @@ def test_an_entry_waits_for_the_entry_that_it_starts_from(tmp_path: Path) -> Non
 def test_the_best_on_validation_is_what_runs(done: Path) -> None:
     store, written = Store(done / "out"), plan(done)
     rows = written["tuning"]["methods"]
-    assert list(rows) == ["clip", "sogclr", "ncu"]
+    assert list(rows) == ["clip", "sogclr", "pinned", "ncu"]
     for label, row in rows.items():
         scores: dict[tuple[int, str], list[float]] = {}
         for trial in row["trials"]:
@@ -125,7 +124,7 @@ def test_a_setting_at_an_edge_asks_for_a_trial_elsewhere(done: Path, monkeypatch
     monkeypatch.setattr(trial_settings, "EDGE_SHARE", 0.3)  # of four points, two lie there
     followed = tune.follow_trials(suite, Planner(store))
     tried = 0
-    for entry in suite.methods[:2]:
+    for entry in suite.methods[:3]:
         elsewhere = trial_settings.settings_at_edge(suite, entry, before[entry.label].finals)
         assert (entry.label in followed.choices) == (not elsewhere)
         asked = [one for one in followed.todo.values() if one.run.label.startswith(f"{entry.label}, trial ")]

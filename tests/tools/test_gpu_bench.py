@@ -25,7 +25,7 @@ def tool() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def scale(tool: dict[str, Any]) -> Any:
     (name, towers), *_ = tool["SMALL"].towers.items()
-    sizes = {"batches": (16,), "micro": 8, "steps": 1, "matmul": 64, "pictures": 40}
+    sizes = {"batches": (16, 32), "micro": 8, "steps": 1, "matmul": 64, "pictures": 40}
     return replace(tool["SMALL"], towers={name: towers}, **sizes)
 
 
@@ -37,7 +37,10 @@ def test_every_part_gives_numbers(
     found = tool["measured"](scale, available_device(), tuple(tool["PARTS"]), path)
     assert json.loads(path.read_text()) == json.loads(json.dumps(found))
     sizes = {name: [(row["batch"], row["micro-batch"]) for row in found[name]] for name in ("training", "shards")}
-    assert sizes == {"training": [(16, 16), (16, 8)], "shards": [(16, 16), (16, 8)]}
+    assert sizes == {
+        "training": [(16, 16), (16, 8), (32, 32), (32, 8)],
+        "shards": [(16, 16), (16, 8), (32, 32), (32, 8)],
+    }
     for row in (*found["training"], *found["shards"]):
         assert all(row[key] > 0 for key in ("samples/s", "TFLOP/s", "share of matmul", "peak GiB"))
         assert 0 <= row["waiting for data"] < 1
