@@ -79,7 +79,7 @@ def _checks(results: Results) -> Html:
     if not found:
         return html("")
     rows = [
-        (f"{one.noise}: {ANSWERS[one.outcome]}", *(_outcome(check) for check in one.checks))
+        (one.noise, ANSWERS[one.outcome], *(_outcome(check) for check in one.checks))
         for one in found
         if one.noise in results.longest.noises
     ]
@@ -91,7 +91,7 @@ def _checks(results: Results) -> Html:
         '<div id="validity"><h3>{}</h3>{}<details><summary>what the checks found</summary><ul class="answer">{}</ul>'
         "</details></div>",
         QUESTION,
-        listed(("noise", *(check.name for check in found[0].checks)), rows),
+        listed(("noise", "answer", *(check.name for check in found[0].checks)), rows),
         sentences,
     )
 
