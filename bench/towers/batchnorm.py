@@ -34,14 +34,13 @@ class GroupedBatchNorm2d(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[b, C, H, W] -> the same; b is a multiple of `group` in training (or the whole batch, if that is smaller)."""
-        if self.training:
-            if len(x) <= self.group:  # the backward pass of a split would copy the gradient once more
-                y = self._normalise(x)
-            else:
-                y = torch.cat([self._normalise(part) for part in x.split(self.group)])
-        else:
+        if not self.training:
             mean, var = self.running_mean, self.running_var
             y = F.batch_norm(x, mean, var, self.weight, self.bias, False, 0.0, self.eps)
+        elif len(x) <= self.group:  # the backward pass of a split would copy the gradient once more
+            y = self._normalise(x)
+        else:
+            y = torch.cat([self._normalise(part) for part in x.split(self.group)])
         out: Tensor = self.act(self.drop(y))
         return out
 
