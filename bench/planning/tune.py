@@ -19,7 +19,7 @@ from bench.planning.planned import Planned
 from bench.planning.planner import Planner
 from bench.planning.trial_settings import applied, is_as_good, settings_at_edge, settings_of
 from bench.store import Store
-from bench.store.selection import LAST, score_at_selected
+from bench.store.selection import LAST, Select, score_at_selected
 from bench.store.verify import run_problems
 from bench.suite.settings import MethodEntry
 from bench.suite.suite import Suite
@@ -111,7 +111,7 @@ def trial_suite(
         seeds=seeds,
         noise=(suite.noise[0].at(trial_noise_rate(suite)),),
         budget=(budget or suite.budget[0],),
-        evaluate=suite.evaluates[-1],
+        evaluate=suite.evaluate.of_trials(tune.by, [rule for label in trials for rule in _trial_rules(suite, label)]),
     ).with_references(tuned_suite(suite, choices).methods)
 
 
@@ -214,10 +214,26 @@ def _measured(
     suite: Suite, trials: Mapping[str, dict[int, dict[str, Any]]], rung: int, found: Followed, planner: Planner
 ) -> dict[str, dict[int, float | None]]:
     """Return the scores of entries whose `trials` of a rung are all known; note in `found` what is, and what is not."""
+    alike: dict[tuple[Select, ...], dict[str, dict[int, dict[str, Any]]]] = {}
+    for label, numbers in trials.items():
+        alike.setdefault(_trial_rules(suite, label), {})[label] = numbers
+    found_scores = (_measured_alike(suite, ones, rung, found, planner) for ones in alike.values())
+    return {label: numbers for scores in found_scores for label, numbers in scores.items()}
+
+
+def _trial_rules(suite: Suite, label: str) -> tuple[Select, ...]:
+    """Return the `select` rules of an entry and of those that share its trials: they differ from it in no setting."""
+    shared = {"label": "", "select": None}
+    (own,) = (entry.model_copy(update=shared) for entry in suite.methods if entry.label == label)
+    return tuple(entry.select or suite.select for entry in suite.methods if entry.model_copy(update=shared) == own)
+
+
+def _measured_alike(
+    suite: Suite, trials: Mapping[str, dict[int, dict[str, Any]]], rung: int, found: Followed, planner: Planner
+) -> dict[str, dict[int, float | None]]:
+    """`_measured` of entries whose trials measure the same."""
     assert suite.tune is not None
     rules = {entry.label: entry.select or suite.select for entry in suite.methods}
-    if not trials:
-        return {}
     store, scores = planner.store, dict[str, dict[int, float | None]]()
     asked = trial_suite(suite, trials, found.choices, rung)
     planned = planner.plan(asked.runs())

@@ -118,7 +118,7 @@ towers: {dim: 8, vocabulary: 300, context: 12}
 train: {batch: 16, threads: 1}
 evaluate: {tasks: [retrieval, clean_validation], curve: [0.25, 0.5], along: [retrieval, clean_validation]}
 tune: {trials: 2, by: noisy_validation, seeds: [7, 8, 9]}
-methods: [clip, {method: clip, label: early, select: clean_validation}]
+methods: [clip, {method: clip, label: early, select: clean_validation}, siglip]
 """
     )
     result = bench(tmp_path, "run", str(path))
@@ -130,6 +130,8 @@ methods: [clip, {method: clip, label: early, select: clean_validation}]
         assert last.score == found["noisy_validation", 1.0]
         assert early.score == max(found["clean_validation", at] for at in (0.25, 0.5, 1.0))
         assert ("noisy_validation", 0.5) not in found
+    others = [record for one in choices["siglip"].trials for record in store.run(one.run).records()]
+    assert {record.at for record in others} == {1.0}, "no rule of its own: nothing is measured along its trials"
 
 
 def test_noisy_validation_needs_a_noise_that_held_out_pairs_can_have(tmp_path: Path) -> None:
